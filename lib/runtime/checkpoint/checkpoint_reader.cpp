@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/join_some.hpp"
 #include "base/log.hpp"
 #include "base/nearest_name.hpp"
+#include "base/parallel_for_each.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -19,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kWhat[] = "checkpoint file";
-constexpr size_t kHashedBytes = 8 << 20;
+constexpr size_t kHashingThreads = 4;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw UserError(ExitCode::kBadInput, message);
@@ -72,14 +74,18 @@ std::optional<Fault> fault_of(const FoundCheckpoint& found) {
                   fmt::format("'{}' has no complete checkpoint: {}", path, join_some(skipped, 3, "; ")));
 }
 
-void require_hash(const std::string& directory, const CheckpointFile& listed, const MappedFile& file) {
-  file.advise_sequential();
+struct DroppedCheck {};
+
+// Throws DroppedCheck as soon as `is_dropped`, which may be null.
+void require_hash(const std::string& directory, const CheckpointFile& listed, const MappedFile& file,
+                  const std::atomic<bool>* is_dropped = nullptr) {
   ContentHash hashing;
-  // In parts, each freed after hashing: a shard may be larger than the memory.
-  for (size_t at = 0; at < file.size(); at += kHashedBytes) {
-    hashing.update(file.data() + at, std::min(kHashedBytes, file.size() - at));
-    file.drop_pages(at, kHashedBytes);
-  }
+  // Each part is freed after hashing: a shard may be larger than the memory.
+  read_through({file.data(), file.size()}, [&](std::span<const uint8_t> part) {
+    if (is_dropped != nullptr && *is_dropped) throw DroppedCheck();
+    hashing.update(part.data(), part.size());
+    file.drop_pages(static_cast<size_t>(part.data() - file.data()), part.size());
+  });
   const std::string hash = hashing.hex();
   if (hash != listed.xxh3_128) {
     throw DamagedCheckpoint(damaged(
@@ -221,14 +227,61 @@ void CheckpointReader::add_piece(const std::string& parameter, const std::string
 }
 
 void CheckpointReader::verify(Shard& shard) {
+  if (shard.is_beside) finish_checks();
   if (shard.verified) return;
   require_hash(path_, shard.listed, *shard.file->file());
   shard.verified = true;
 }
 
 void CheckpointReader::verify_files() {
-  for (auto& shard : shards_) verify(shard);
+  const size_t num_threads = std::min(kHashingThreads, shards_.size());
+  parallel_for_each(num_threads, [&](size_t thread) {
+    for (size_t i = thread; i < shards_.size(); i += num_threads) verify(shards_[i]);
+  });
   skeleton();
+}
+
+void CheckpointReader::check_beside(const std::optional<std::vector<std::string>>& share) {
+  checks_beside_ = true;
+  if (!share) return;
+  for (auto& shard : shards_) shard.is_elsewhere = true;
+  std::vector<std::vector<Shard*>> of_threads(kHashingThreads);
+  size_t count = 0;
+  for (const auto& name : *share) {
+    Shard* shard = shard_named(name);
+    if (shard == nullptr || !shard->file) continue;
+    shard->is_elsewhere = false;
+    if (!shard->verified) of_threads[count++ % kHashingThreads].push_back(shard);
+  }
+  for (const auto& shards : of_threads) {
+    if (!shards.empty()) begin_check(shards);
+  }
+}
+
+void CheckpointReader::begin_check(const std::vector<Shard*>& shards) {
+  std::vector<std::pair<CheckpointFile, std::shared_ptr<const MappedFile>>> files;
+  for (const Shard* shard : shards) files.emplace_back(shard->listed, shard->file->file());
+  const auto check = [directory = path_, files = std::move(files), are_dropped = checks_.are_dropped] {
+    for (const auto& [listed, file] : files) require_hash(directory, listed, *file, are_dropped.get());
+  };
+  try {
+    checks_.running.push_back(std::async(std::launch::async, check));
+  } catch (const std::system_error&) {  // the system refuses a thread
+    check();
+  }
+  for (Shard* shard : shards) shard->is_beside = true;
+}
+
+void CheckpointReader::finish_checks() {
+  for (auto& check : std::exchange(checks_.running, {})) {
+    try {
+      check.get();
+    } catch (const DamagedCheckpoint&) {
+      if (!damage_) damage_ = std::current_exception();
+    }
+  }
+  if (damage_) std::rethrow_exception(damage_);
+  for (auto& shard : shards_) shard.verified |= std::exchange(shard.is_beside, false);
 }
 
 CheckpointReader::Shard* CheckpointReader::shard_named(const std::string& file) {
@@ -309,7 +362,11 @@ void CheckpointReader::refuse_gaps(const PieceKey& key, const SliceRange& reques
 at::Tensor CheckpointReader::values_of(const PieceSource& piece) {
   if (piece.received.defined()) return piece.received;
   Shard& shard = shards_[piece.shard];
-  verify(shard);
+  if (!checks_beside_) {
+    verify(shard);
+  } else if (!shard.verified && !shard.is_beside && !shard.is_elsewhere) {
+    begin_check({&shard});
+  }
   return shard.file->tensor(shard.file->entries()[piece.entry]);
 }
 

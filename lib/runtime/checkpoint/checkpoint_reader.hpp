@@ -1,7 +1,10 @@
 // Reads a checkpoint from any layout of shards: any part of any parameter's state, whatever the world size of the save.
 // Files are mapped; a shard's hash is checked when its first byte is needed. One thread.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +72,15 @@ class CheckpointReader {
                                       const SliceRange& range) const;
   // A local shard, its hash checked.
   const SafetensorsFile& verified_shard(const std::string& file);
+
+  // --- values before their hashes are known ---
+
+  // From now on read_into() does not wait for hashes: threads compare them beside it, and finish_checks() says what
+  // they have found. `share`: the shards that this process checks, at once; other processes of this host check the
+  // others. Without, it checks each shard whose values are read.
+  void check_beside(const std::optional<std::vector<std::string>>& share);
+  // Waits for them. Throws DamagedCheckpoint.
+  void finish_checks();
   // Pieces and random states received from other hosts. `values`: 1-D.
   void add_piece(const std::string& parameter, const std::string& state, const SliceRange& range,
                  const at::Tensor& values);
@@ -79,6 +91,8 @@ class CheckpointReader {
     CheckpointFile listed;
     std::unique_ptr<SafetensorsFile> file;  // null: not on this host
     bool verified = false;
+    bool is_beside = false;     // a thread of this process checks it
+    bool is_elsewhere = false;  // another process does
   };
   struct PieceSource {
     size_t shard = 0, entry = 0;
@@ -87,6 +101,18 @@ class CheckpointReader {
   struct StatePieces {
     std::vector<SliceRange> ranges;
     std::vector<PieceSource> sources;  // by range
+  };
+  // Threads that compare hashes; they end early when nobody asks for their results any more.
+  struct Checks {
+    std::shared_ptr<std::atomic<bool>> are_dropped = std::make_shared<std::atomic<bool>>(false);
+    std::vector<std::future<void>> running;
+
+    Checks() = default;
+    Checks(Checks&&) = default;
+    Checks& operator=(Checks&&) = default;
+    ~Checks() {
+      if (are_dropped) *are_dropped = true;
+    }
   };
   using PieceKey = std::pair<std::string, std::string>;  // parameter, state
   void open_files();
@@ -97,6 +123,7 @@ class CheckpointReader {
   [[noreturn]] void refuse_gaps(const PieceKey& key, const SliceRange& request, const std::vector<Range>& gaps) const;
   at::Tensor values_of(const PieceSource& piece);
   void verify(Shard& shard);
+  void begin_check(const std::vector<Shard*>& shards);
   void verify_files();
   Shard* shard_named(const std::string& file);
 
@@ -107,6 +134,9 @@ class CheckpointReader {
   std::optional<CheckpointFile> skeleton_;
   std::map<PieceKey, StatePieces> pieces_;
   std::map<int, std::string> received_rng_;  // by rank
+  bool checks_beside_ = false;
+  Checks checks_;
+  std::exception_ptr damage_;  // what they have found
 };
 
 }  // namespace dslaunch::runtime

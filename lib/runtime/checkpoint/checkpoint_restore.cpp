@@ -194,16 +194,27 @@ class Restore {
     if (content_hash(text.data(), text.size()) != candidate.id) {
       throw DamagedCheckpoint(fmt::format("'{}/{}' has changed since the job inspected it", path, kManifestName));
     }
-    return std::make_unique<CheckpointReader>(path, manifest_from_json(text, path));
+    auto reader = std::make_unique<CheckpointReader>(path, manifest_from_json(text, path));
+    reader->check_beside(placement_.num_nodes == 1 ? std::optional(share_of(*reader)) : std::nullopt);
+    return reader;
+  }
+
+  // With the same world size what a rank reads anyway. With another one it may read parts of all shards: the ranks of a
+  // single host check each shard once; several hosts read only the shards that they need.
+  std::vector<std::string> share_of(const CheckpointReader& reader) const {
+    std::vector<std::string> out;
+    for (int rank = placement_.rank; rank < reader.world_size(); rank += placement_.world_size) {
+      out.push_back(shard_name(rank));
+    }
+    return out;
   }
 
   // All ranks together check all shards before any state is overwritten: a job that may have to start from scratch
-  // needs its initial state intact. With the same world size a rank's share is what it reads anyway, and it is checked
-  // only once.
+  // needs its initial state intact.
   void verify_share(const ResumeCandidate& candidate, CheckpointReader& reader) const {
     verify_sent_shards(candidate, reader);
-    for (int rank = placement_.rank; rank < reader.world_size(); rank += placement_.world_size) {
-      if (reader.has_shard(shard_name(rank))) reader.verified_shard(shard_name(rank));
+    for (const auto& shard : share_of(reader)) {
+      if (reader.has_shard(shard)) reader.verified_shard(shard);
     }
   }
 
@@ -218,6 +229,8 @@ class Restore {
     has_read_ = true;
     RestoreSource source(reader, is_fetched, [&] { ranks_.agree(is_fetched ? "meet again" : "meet", {}); });
     attempt_(source);
+    const Report hashes = report_of([&] { reader.finish_checks(); });
+    if (!hashes.succeeded()) return hashes;
     const auto& [needed, outcome, has_damage] = source.findings();
     needs = needed;
     if (!outcome.ok()) return {has_damage ? Outcome::kDamaged : Outcome::kRefused, outcome.error()};

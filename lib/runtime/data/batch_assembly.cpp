@@ -84,6 +84,9 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const SampleSource> source, Array
     : source_(std::move(source)), selection_(std::move(selection)), options_(std::move(options)) {}
 
 Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
+  for (const auto* arrays : {&selection_.inputs, &selection_.labels}) {
+    for (size_t array : *arrays) source_->read_ahead(array, plan.samples);
+  }
   Batch batch;
   batch.num_samples = plan.num_samples;
   batch.first = plan.first;

@@ -12,6 +12,7 @@
 #include "runtime/data/megatron_file.hpp"
 #include "runtime/data/sample_source.hpp"
 #include "runtime/data/token_samples.hpp"
+#include "runtime/state/mapped_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -62,10 +63,14 @@ class JoinedArray {
   void prepare() {
     for (auto& part : parts_) runtime::prepare(part);
   }
-  void read(int64_t sample, void* out) const {
+  // sample_bytes() from there on.
+  const uint8_t* find(int64_t sample) const {
     const size_t part = part_of(sample);
+    return parts_[part].data + (sample - begin_of(part)) * info_.sample_bytes();
+  }
+  void read(int64_t sample, void* out) const {
     const int64_t bytes = info_.sample_bytes();
-    if (bytes > 0) std::memcpy(out, parts_[part].data + (sample - begin_of(part)) * bytes, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(out, find(sample), static_cast<size_t>(bytes));
   }
   std::string describe(int64_t sample) const {
     const size_t part = part_of(sample);
@@ -102,6 +107,10 @@ class ArraySamples : public SampleSource {
   const std::vector<ArrayInfo>& arrays() const override { return infos_; }
   int64_t num_samples() const override { return arrays_[0].num_samples(); }
   void read(size_t array, int64_t sample, void* out) const override { arrays_[array].read(sample, out); }
+  void read_ahead(size_t array, const std::vector<int64_t>& samples) const override {
+    const auto bytes = static_cast<size_t>(infos_[array].sample_bytes());
+    for (const int64_t sample : samples) runtime::read_ahead(arrays_[array].find(sample), bytes);
+  }
   std::string describe(size_t array, int64_t sample) const override { return arrays_[array].describe(sample); }
 
  private:

@@ -31,6 +31,8 @@ class SampleSource {
   virtual int64_t num_samples() const = 0;
   // Copies one sample of arrays()[array] to `out`, sample_bytes() long.
   virtual void read(size_t array, int64_t sample, void* out) const = 0;
+  // Begins to read samples that are not in memory yet, without waiting for them.
+  virtual void read_ahead(size_t /*array*/, const std::vector<int64_t>& /*samples*/) const {}
   // For messages: "'b.npy'", or "synthetic data".
   virtual std::string describe(size_t array, int64_t sample) const = 0;
 

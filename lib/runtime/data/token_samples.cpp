@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/mapped_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -27,15 +28,18 @@ class TokenSamples : public SampleSource {
   int64_t num_samples() const override { return num_samples_; }
 
   void read(size_t array, int64_t sample, void* out) const override {
-    int64_t token = sample * seq_len_ + static_cast<int64_t>(array), left = seq_len_;
     auto* next = static_cast<int64_t*>(out);
-    for (size_t part = part_of(token); left > 0; ++part) {
-      const int64_t begin = part == 0 ? 0 : ends_[part - 1];
-      const int64_t count = std::min(left, ends_[part] - token);
-      widen(parts_[part], token - begin, count, next);
+    for_each_range(array, sample, [&](const FileArray& part, int64_t begin, int64_t count) {
+      widen(part, begin, count, next);
       next += count;
-      token += count;
-      left -= count;
+    });
+  }
+  void read_ahead(size_t array, const std::vector<int64_t>& samples) const override {
+    for (const int64_t sample : samples) {
+      for_each_range(array, sample, [](const FileArray& part, int64_t begin, int64_t count) {
+        const auto size = static_cast<int64_t>(c10::elementSize(part.dtype));
+        runtime::read_ahead(part.data + begin * size, static_cast<size_t>(count * size));
+      });
     }
   }
   std::string describe(size_t array, int64_t sample) const override {
@@ -45,6 +49,19 @@ class TokenSamples : public SampleSource {
   }
 
  private:
+  // Calls take(part, begin, count) for the tokens of a sample.
+  template <class Take>
+  void for_each_range(size_t array, int64_t sample, Take&& take) const {
+    int64_t token = sample * seq_len_ + static_cast<int64_t>(array), left = seq_len_;
+    for (size_t part = part_of(token); left > 0; ++part) {
+      const int64_t begin = part == 0 ? 0 : ends_[part - 1];
+      const int64_t count = std::min(left, ends_[part] - token);
+      take(parts_[part], token - begin, count);
+      token += count;
+      left -= count;
+    }
+  }
+
   size_t part_of(int64_t token) const {
     return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), token) - ends_.begin());
   }

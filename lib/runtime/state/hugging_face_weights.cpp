@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Part = HuggingFaceWeights::Part;
 
+constexpr size_t kBytesAhead = 64 << 20;   // reads that are under way while a chunk is copied
 constexpr int64_t kChunkBytes = 32 << 20;  // between two drops of the pages that were read
 constexpr size_t kMaxNamesShown = 6;
 // Buffers that earlier versions of transformers saved and later ones compute.
@@ -53,10 +54,17 @@ void copy_elements(const Part& part, int64_t first, int64_t count, const at::Ten
   const auto size = static_cast<int64_t>(c10::elementSize(part.entry->dtype));
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const int64_t chunk = kChunkBytes / size;
+  const auto byte_of = [&](int64_t element) {
+    return part.entry->begin + static_cast<size_t>((first + element) * size);
+  };
+  const auto read_ahead = [&](size_t from, size_t to) {
+    if (from < to) file->read_ahead(from, to - from);
+  };
+  read_ahead(byte_of(0), std::min(byte_of(count), byte_of(0) + kBytesAhead));
   for (int64_t at = 0; at < count; at += chunk) {
     const int64_t n = std::min(chunk, count - at);
-    const size_t begin = part.entry->begin + static_cast<size_t>((first + at) * size);
-    const size_t end = begin + static_cast<size_t>(n * size);
+    const size_t begin = byte_of(at), end = byte_of(at + n);
+    read_ahead(begin + kBytesAhead, std::min(end + kBytesAhead, byte_of(count)));
     out.narrow(0, at, n).copy_(tensor_over(file, begin, part.entry->dtype, {n}));
     file->drop_pages(begin / page * page, end - begin / page * page);
   }

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -51,13 +52,35 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
 }
 
-void MappedFile::advise_sequential() const {
-  if (data_) ::madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
+void MappedFile::read_ahead(size_t begin, size_t size) const {
+  if (data_ && begin < size_) runtime::read_ahead(data_ + begin, std::min(size, size_ - begin));
+}
+
+void read_ahead(const uint8_t* begin, size_t bytes) {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes == 0) return;
+  const uintptr_t skipped = reinterpret_cast<uintptr_t>(begin) % page;
+  auto* first = const_cast<uint8_t*>(begin) - skipped;
+  unsigned char is_cached = 0;
+  if (::mincore(first, page, &is_cached) == 0 && (is_cached & 1) != 0) return;
+  ::madvise(first, bytes + skipped, MADV_WILLNEED);
 }
 
 void MappedFile::drop_pages(size_t begin, size_t size) const {
   if (data_ && begin < size_)
     ::madvise(const_cast<uint8_t*>(data_) + begin, std::min(size, size_ - begin), MADV_DONTNEED);
+}
+
+void read_through(std::span<const uint8_t> bytes, const TakePart& take) {
+  constexpr size_t kPart = 2 << 20, kAhead = 64 << 20;
+  const auto part_at = [&](size_t at) {
+    return at < bytes.size() ? bytes.subspan(at, std::min(kPart, bytes.size() - at)) : std::span<const uint8_t>();
+  };
+  for (size_t at = 0; at < kAhead; at += kPart) read_ahead(part_at(at).data(), part_at(at).size());
+  for (size_t at = 0; at < bytes.size(); at += kPart) {
+    read_ahead(part_at(at + kAhead).data(), part_at(at + kAhead).size());
+    take(part_at(at));
+  }
 }
 
 at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t offset, at::ScalarType dtype,

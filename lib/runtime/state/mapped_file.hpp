@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,8 +31,8 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
-  // Says that the whole file will be read once from front to back: enables read-ahead.
-  void advise_sequential() const;
+  // As runtime::read_ahead(), of what the range has of the file.
+  void read_ahead(size_t begin, size_t size) const;
   // Frees the memory of pages that were read; they are read from the file again on the next access. `begin`: a multiple
   // of the page size.
   void drop_pages(size_t begin, size_t size) const;
@@ -45,6 +47,13 @@ class MappedFile {
   size_t size_ = 0;
   FaultRange* fault_range_ = nullptr;
 };
+
+// Begins to read mapped bytes without waiting for them, unless the first is in the page cache: a disk that reads many
+// ranges at a time is faster than one that reads what is accessed.
+void read_ahead(const uint8_t* begin, size_t bytes);
+// Hands mapped bytes to `take` from front to back, in parts of 2 MiB, while those ahead are read.
+using TakePart = std::function<void(std::span<const uint8_t> part)>;
+void read_through(std::span<const uint8_t> bytes, const TakePart& take);
 
 // From now on SIGBUS at an address inside a mapped file writes one line about that file to standard error; the signal
 // then ends the process as before.

@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/scope_exit.hpp"
 #include "base/zip_directory.hpp"
+#include "runtime/state/mapped_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -95,8 +96,12 @@ bool has_checksums(const std::vector<ZipMember>& members) {
 }
 
 bool matches_crc(const ZipMember& member) {
-  if (!member.deflated) return ::libdeflate_crc32(0, member.bytes.data(), member.bytes.size()) == member.crc;
   uint32_t crc = 0;
+  if (!member.deflated) {
+    read_through(member.bytes,
+                 [&](std::span<const uint8_t> part) { crc = ::libdeflate_crc32(crc, part.data(), part.size()); });
+    return crc == member.crc;
+  }
   uint64_t size = 0;
   std::vector<uint8_t> window(size_t{1} << 18);
   const bool is_whole = inflate(

@@ -526,6 +526,30 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
     // Shards that are not needed are not read.
     CheckpointReader reader(folder, *inspect_checkpoint(folder).manifest);
     CHECK_NOTHROW(reader.read_into("w", "master", 0, at::empty({5})));
+    CHECK_THROWS_AS(reader.read_into("w", "master", 5, at::empty({5})), DamagedCheckpoint);
+  }
+  SECTION("a flipped bit, beside the reading") {
+    std::string bad = good;
+    bad.back() = static_cast<char>(bad.back() ^ 1);
+    test::write_file(shard, bad);
+    using Share = std::optional<Names>;
+    const auto [share, is_found] = GENERATE(table<Share, bool>({
+        {std::nullopt, true},                                               // what is read
+        {Names{"rank_00000.safetensors", "rank_00001.safetensors"}, true},  // all
+        {Names{"rank_00000.safetensors"}, false},                           // another process checks the damaged one
+    }));
+    CheckpointReader reader(folder, *inspect_checkpoint(folder).manifest);
+    reader.check_beside(share);
+    CHECK_NOTHROW(reader.read_into("w", "master", 0, at::empty({10})));
+    if (is_found) {
+      for (int i = 0; i < 2; ++i) {  // it stays so
+        expect_error(ExitCode::kBadInput, {"damaged", "rank_00001.safetensors", "hash"},
+                     [&] { reader.finish_checks(); });
+      }
+    } else {
+      CHECK_NOTHROW(reader.finish_checks());
+    }
+    CHECK_THROWS_AS(reader.verified_shard("rank_00001.safetensors"), DamagedCheckpoint);
   }
   SECTION("a truncated shard") {
     test::write_file(shard, good.substr(0, good.size() - 1));
