@@ -142,7 +142,7 @@ constexpr OtherName kOptions[] = {
     {"dp|dp_size|data_parallel|data_parallel_size|sp|sp_size|ulysses|context_parallel_size|cp|cp_size|"
      "expert_parallel_size|ep_size",
      "", "", kParallelisms},
-    {"gpu|ngpus|n_gpus|num_gpu|nproc|np", "", "--num_gpus"},
+    {"gpu|ngpus|n_gpus|nproc|np", "", "--num_gpus"},
     {"resume_from|load_checkpoint|load|checkpoint|ckpt|restart", "", "--resume"},
     {"use_env", "", "", "leave it out: LOCAL_RANK is in the environment of every rank"},
     {"parallelism_config|parallelism_config_*", "", "", kParallelisms},
