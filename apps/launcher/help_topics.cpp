@@ -47,7 +47,7 @@ const std::vector<HelpTopic>& help_topics() {
        "  dslaunch model.pt --data train.safetensors                   arrays; all but labels, label, y are inputs\n"
        "  dslaunch model.pt --data 'shards/*.npz' --inputs a,b --labels c\n"
        "  dslaunch model.pt --data tokens.bin --set data.seq_len=1024  a stream of tokens (data.dtype uint16)\n"
-       "  tools/tokenize chats.jsonl train.safetensors --seq 512 --tokenizer DIR   text, tables, images become arrays\n"
+       "  dslaunch tokenize chats.jsonl train.safetensors --seq 512 --tokenizer DIR   texts, tables, images\n"
        "Formats: .safetensors, .npy, .npz, token streams, Megatron's .bin/.idx; 'synthetic' needs no file. Where\n"
        "forward returns no loss: --loss cross_entropy, mse or a TorchScript file. More keys: 'dslaunch config\n"
        "explain --key data'; docs/data.md.\n"},
@@ -100,8 +100,7 @@ std::string help_text(const std::string& topic) {
   if (topic == kAllOptions) return text;
   text += "Topics: dslaunch help ";
   for (const auto& each : help_topics()) text += fmt::format("{} | ", each.name);
-  return text + kAllOptions +
-         "; of a command: dslaunch help COMMAND; as a manual page: dslaunch help --man [COMMAND]\n";
+  return text + kAllOptions + "; of a command: dslaunch help COMMAND; a manual page: dslaunch help --man [COMMAND]\n";
 }
 
 void choose_help(CommandLine& line, const std::string& topic) {
