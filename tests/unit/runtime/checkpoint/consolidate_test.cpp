@@ -191,7 +191,7 @@ TEST_CASE("another dtype and without frozen parameters", "[runtime][checkpoint][
 TEST_CASE("what cannot be consolidated is said, and nothing is left behind", "[runtime][checkpoint][consolidate]") {
   TempDir dir;
   save_checkpoint(dir, false);
-  expect_error(ExitCode::kUsage, {"out.bin", ".safetensors"}, [&] { consolidate({dir / "c", dir / "out.bin"}); });
+  expect_error(ExitCode::kUsage, {"out.npz", ".safetensors"}, [&] { consolidate({dir / "c", dir / "out.npz"}); });
   expect_error(ExitCode::kUsage, {"--state_dict"}, [&] { consolidate({dir / "c", dir / "o.safetensors", true}); });
   expect_error(ExitCode::kUsage, {"--max_shard_size", "TorchScript"},
                [&] { consolidate({.checkpoint = dir / "c", .out = dir / "o.pt", .max_shard_bytes = 5}); });
