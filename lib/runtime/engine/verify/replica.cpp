@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "runtime/device/random_state.hpp"
 #include "runtime/engine/setup/initial_values.hpp"
@@ -154,8 +155,13 @@ at::Tensor Replica::gradient_errors(const SpanState& state, double model_size) c
 at::Tensor Replica::magnitudes(const SpanState& state) const {
   const SpanState out{state.span, {.master = at::zeros_like(state.arrays.master)}};
   for (auto& piece : engine_->named_state({&out, 1})) {
-    const at::Tensor& sizes = magnitudes_->of(parameter_of_.at(piece.parameter));
-    if (sizes.defined()) piece.values.copy_(sizes.narrow(0, piece.begin, piece.values.numel()));
+    const int parameter = parameter_of_.at(piece.parameter);
+    const at::Tensor& sizes = magnitudes_->of(parameter);
+    if (!sizes.defined()) continue;
+    piece.values.copy_(sizes.narrow(0, piece.begin, piece.values.numel()));
+    // The bias of attention's keys, whose gradient is zero but for rounding. Rows of a table stay exact.
+    const bool is_bias = model_->facts.table.parameters[static_cast<size_t>(parameter)].shape.size() == 1;
+    if (bound_.splits_sums && is_bias) piece.values.clamp_min_(std::numeric_limits<float>::min());
   }
   return out.arrays.master;
 }

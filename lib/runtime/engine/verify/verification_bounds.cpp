@@ -84,7 +84,8 @@ GradientBound gradient_bound(const model::Model& model, const config::JobConfig&
   const int64_t accumulation = config.batch.accumulation * parts_of_tied(model);
   return {.relative = error_of_gradients(model, config, engine),
           .of_parts = error_of_parts(wire, sums, num_ranks, accumulation),
-          .absolute = smallest_error(wire, num_ranks, accumulation)};
+          .absolute = smallest_error(wire, num_ranks, accumulation),
+          .splits_sums = config.tensor_parallel.size > 1};
 }
 
 void refuse_quantized(const config::Zero& zero) {

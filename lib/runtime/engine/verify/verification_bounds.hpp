@@ -11,6 +11,7 @@ namespace dslaunch::runtime::engine::verify {
 // its parts' sizes, and absolute near the smallest numbers of the dtype.
 struct GradientBound {
   double relative = 0, of_parts = 0, absolute = 0;
+  bool splits_sums = false;  // tensor ranks: terms that cancel exactly in the replica may leave a rounding in the run
 };
 
 struct VerificationBounds {

@@ -43,6 +43,10 @@ TEST_CASE("bounds follow the types in which gradients are computed and sent", "[
   CHECK(fp32.gradient.absolute == 0);
   CHECK(fp32.rounding == 1e-6);
   CHECK_FALSE(fp32.is_spread);
+  CHECK_FALSE(fp32.gradient.splits_sums);
+  config.tensor_parallel.size = 2;
+  CHECK(bounds_of(*net.model, config, {}, 3).gradient.splits_sums);
+  config.tensor_parallel.size = 1;
   const auto bf16 = bounds_of(*net.model, config, in(at::kBFloat16), 3);
   CHECK(bf16.gradient.relative == std::ldexp(1, -8));
   CHECK(bf16.gradient.of_parts == Approx(std::ldexp(5, -8) + std::ldexp(8, -24)));
