@@ -105,12 +105,9 @@ class Agreement(PooledTest, VerifyTest):
 
     def test_tensor_ranks(self):
         """The bias of attention's keys: its gradient is zero, and in some order of additions exactly so."""
-        for world, stage, precision, bound in ((2, 0, "fp32", 1e-5), (4, 1, "fp32", 1e-5), (2, 0, "bf16", 2**-7)):
-            with self.subTest(world=world, precision=precision):
-                config = base_config("gpt", tensor_parallel={"size": 2}, zero_optimization={"stage": stage})
-                if precision != "fp32":
-                    config[precision] = {"enabled": True}
-                self.agrees(config, world, "gpt", bound)
+        for world, stage in ((2, 0), (4, 1)):
+            with self.subTest(world=world):
+                self.agrees(base_config("gpt", tensor_parallel={"size": 2}, zero_optimization={"stage": stage}), world, "gpt", 1e-5)
 
     def test_split_dependent_operations_are_split_alike_and_named(self):
         for model, kind, word in ((self.scripted(Dropping), "mlp", "random numbers"),

@@ -95,6 +95,17 @@ void refuse_quantized(const config::Zero& zero) {
                   "fewer, so the run differs from an unsharded replica by design; verify without them");
 }
 
+// Each tensor rank rounds its part of a sum, where the replica rounds the sum: layer by layer, in forward and backward.
+void refuse_rounded_parts(const config::JobConfig& config, double error) {
+  if (config.tensor_parallel.size <= 1 || error <= error_of(at::kFloat)) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format("--verify with {} tensor ranks in 16 bits: each rank rounds its parts of sums, so that no "
+                  "replica has the same gradients; verify in fp32 (--set bf16.enabled=false or "
+                  "fp16.enabled=false)",
+                  config.tensor_parallel.size));
+}
+
 void refuse_own_state(const config::Optimizer& optimizer) {
   using enum config::OptimizerType;
   if (optimizer.type != kAdafactor && optimizer.type != kAdamW8bit) return;
@@ -110,6 +121,7 @@ VerificationBounds bounds_of(const model::Model& model, const config::JobConfig&
                              const step::EngineOptions& engine, int num_ranks) {
   refuse_quantized(config.zero);
   refuse_own_state(config.optimizer);
+  refuse_rounded_parts(config, error_of_gradients(model, config, engine));
   const bool is_muon = config.optimizer.type == config::OptimizerType::kMuon;
   return {.gradient = gradient_bound(model, config, engine, num_ranks),
           .rounding = rounding_of(model, config, engine),

@@ -46,6 +46,9 @@ TEST_CASE("bounds follow the types in which gradients are computed and sent", "[
   CHECK_FALSE(fp32.gradient.splits_sums);
   config.tensor_parallel.size = 2;
   CHECK(bounds_of(*net.model, config, {}, 3).gradient.splits_sums);
+  CHECK(bounds_of(*net.model, config, {}, 3).gradient.relative == 1e-5);
+  test::expect_error(ExitCode::kBadInput, {"2 tensor ranks in 16 bits", "verify in fp32"},
+                     [&] { bounds_of(*net.model, config, in(at::kBFloat16), 3); });
   config.tensor_parallel.size = 1;
   const auto bf16 = bounds_of(*net.model, config, in(at::kBFloat16), 3);
   CHECK(bf16.gradient.relative == std::ldexp(1, -8));
