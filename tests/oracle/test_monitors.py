@@ -72,7 +72,7 @@ class MonitorsTest(harness.TrainingTest):
         points = {"train_loss": [(k * batch, m["loss"]) for k, m in enumerate(self.metrics)],
                   "lr": [((k + 1) * batch, rate) for k, rate in enumerate(rates)]}
         for key in ("grad_norm", "overflow", "step_ms", "samples_per_s", "tokens_per_s", "gpu_mem_bytes", "gpu_reserved_bytes",
-                    "host_mem_bytes"):
+                    "host_mem_bytes", "input_ms"):
             if self.metrics[0].get(key) is not None:
                 points[key] = [((k + 1) * batch, float(m[key])) for k, m in enumerate(self.metrics)]
         points.update({name: [((k + 1) * batch, None) for k in range(STEPS)] for name in TIMES})

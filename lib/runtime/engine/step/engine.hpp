@@ -50,11 +50,11 @@ struct EngineOptions {
   StepPhases phases;                        // notified of the current phase of each step
   // Of a step, counted from 1: the factor of its learning rate beside what the scheduler says. Empty: 1.
   std::function<double(int64_t step)> rate_scale = {};
-  int64_t labels_of_micro_batch = 0;          // see GradientPass::Options
-  bool batch_shapes_vary = false;  // from step to step; see CapturedPass::Options
-  bool for_evaluation = false;     // no training steps: moments are not allocated
-  int ranks_of_host = 1;           // of this job
-  int replicated_ranks = 1;        // number of ranks whose micro batches this engine computes by itself, slice by slice
+  int64_t labels_of_micro_batch = 0;  // see GradientPass::Options
+  bool batch_shapes_vary = false;     // from step to step; see CapturedPass::Options
+  bool for_evaluation = false;        // no training steps: moments are not allocated
+  int ranks_of_host = 1;              // of this job
+  int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
   // For tests: what is put around each queue that reads and writes state in files.
   std::function<std::unique_ptr<file_io::BlockQueue>(std::unique_ptr<file_io::BlockQueue>)> wrap_file_queue;
 };
