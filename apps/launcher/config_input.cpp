@@ -16,7 +16,7 @@ constexpr size_t kMaxBytes = size_t{96} << 10;
 
 constexpr std::string_view kOption = "--config", kJoined = "--config=";
 
-// The text: with a line break at its end, by which it is no path (config::is_config_text).
+// The text, ended by a line break, so that it is not taken for a path (config::is_config_text).
 std::string text_of_input() {
   if (::isatty(STDIN_FILENO) == 1) {
     throw UserError(ExitCode::kNoInput,

@@ -111,7 +111,7 @@ constexpr OtherName kOptions[] = {
      "", "", kLoader},
     {"remove_unused_columns", "", "", "data.inputs and data.labels name the arrays that are used"},
     {"group_by_length|length_column_name|train_sampling_strategy|sortish_sampler", "", "", kSampling},
-    {"past_index|mp_parameters|ray_scope", "", "", "there is no such mechanism here"},
+    {"past_index|mp_parameters|ray_scope", "", "", "nothing here has this setting: leave it out"},
     {"full_determinism", "deterministic=true"},
     // devices and start
     {"use_cpu|no_cuda|cpu", "", "", "the option is --device cpu"},

@@ -37,7 +37,7 @@ struct TakenOptions {
   std::vector<std::string> keys;   // of the file, that they are for
 };
 
-// Only what a job would accept as it stands: of a value that means something else here there is no option.
+// Only what a job would accept as it stands; a value that means something else here is left out.
 TakenOptions take_options(const Value& root);
 
 }  // namespace dslaunch::config

@@ -59,7 +59,7 @@ TEST_CASE("'-' stands for the config on standard input", "[launcher][config_inpu
   }
 }
 
-TEST_CASE("standard input that is no config is refused before anything starts", "[launcher][config_input]") {
+TEST_CASE("standard input without a config is refused before anything starts", "[launcher][config_input]") {
   CHECK(refusal(ExitCode::kNoInput, " \n") == "--config -: standard input is empty");
   CHECK(refusal(ExitCode::kBadInput, std::string("a\0b", 3)) ==
         "--config -: standard input is not text: it has zero bytes");

@@ -17,8 +17,8 @@ struct SequenceDims {
   std::map<std::string, std::vector<int64_t>> of_arrays;  // dims of a sample, counted from 0
 };
 
-// `arguments`: the arrays of forward's arguments. Throws UserError(65) when there is no array of token ids, or an array
-// of which it is not known which dims are positions.
+// `arguments`: the arrays of forward's arguments. Throws UserError(65) without an array of token ids, or with an array
+// whose dims of positions are not known.
 SequenceDims find_sequence_dims(const model::ModelFacts& model, const std::vector<ArrayInfo>& arrays,
                                 const std::vector<size_t>& arguments, const ArraySelection& selection);
 
