@@ -497,7 +497,7 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
                    "  dslaunch infer model.pt --weights DIR --ids 5,17,9 --num_beams 4\n"
                    "  dslaunch infer runs/a --score --prompts texts.txt\n"
                    "  dslaunch infer model.pt --data images.npz --outputs logits.safetensors\n");
-  command_line::add_infer_options(line, options);
+  options.declare(line);
   const auto on_leftover = [&](const auto& leftover) { answer_generation_wish(arguments.words, leftover); };
   if (!line.parse(arguments, on_leftover)) return std::nullopt;
   refuse_program_words(arguments);

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/byte_size.hpp"
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -18,8 +17,7 @@
 #include "command_line/infer_options.hpp"
 #include "commands.hpp"
 #include "config/inference_keys.hpp"
-#include "device.hpp"
-#include "runtime/device/device.hpp"
+#include "model_options.hpp"
 #include "runtime/engine/inference/chat_prompts.hpp"
 #include "runtime/engine/inference/forward_data.hpp"
 #include "runtime/engine/inference/generate_texts.hpp"
@@ -40,11 +38,6 @@ config::InferenceConfig config_of(const InferOptions& options) {
   for (const auto& note : config.notes) log::info("config: {}", note);
   if (options.has("--dtype")) config.dtype = options.text("--dtype");
   return config;
-}
-
-std::optional<at::ScalarType> dtype_named(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  return name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
 }
 
 std::vector<inference::Prompt> prompts_of(const InferOptions& options, const inference::InferModel& model) {
@@ -84,9 +77,8 @@ inference::GenerateOptions generation_of(const InferOptions& options, const infe
   out.early_stopping = early == "true"    ? inference::EarlyStopping::kFirst
                        : early == "never" ? inference::EarlyStopping::kNever
                                           : inference::EarlyStopping::kHeuristic;
-  out.context = options.number("--context", 0);
-  out.uses_cache = !options.has("--no_cache");
-  if (options.has("--cache_bytes")) out.cache_bytes = parse_byte_size(options.text("--cache_bytes")).value_or(0);
+  out.model = text_model_options(options);
+  out.model.context = options.number("--context", 0);
   return out;
 }
 
@@ -270,22 +262,15 @@ int write_outputs(const InferOptions& options, inference::InferModel& model, at:
 int infer_command(const std::vector<std::string>& arguments) {
   InferOptions options;
   CommandLine line("infer", "infer MODEL.pt|CKPT --prompt TEXT [options]", "infer runs/a --prompt 'Once upon a time'");
-  command_line::add_infer_options(line, options);
+  options.declare(line);
   if (!line.parse(arguments)) return 0;
   command_line::check_infer_options(options);
   const auto config = config_of(options);
-  const rendezvous::LaunchEnv alone;
-  const std::string device_name = options.has("--device") ? options.text("--device") : "auto";
-  const at::Device device = open_device(device_name, alone);
+  const at::Device device = open_device_of(options);
   const runtime::device::Device shared(device);
-  const auto model = inference::open_model({.path = options.source,
-                                            .weights = options.text("--weights"),
-                                            .tokenizer = options.text("--tokenizer"),
-                                            .nvme_path = options.text("--nvme_path"),
-                                            .device = device,
-                                            .kernels = shared.kernels(),
-                                            .dtype = dtype_named(config.dtype),
-                                            .predicts_tokens = !options.has("--outputs")});
+  auto source = model_source(options, shared, config.dtype);
+  source.predicts_tokens = !options.has("--outputs");
+  const auto model = inference::open_model(source);
   if (options.has("--outputs")) return write_outputs(options, *model, device);
   return options.has("--score") ? score(options, *model, device) : generate(options, config, *model, device);
 }

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,9 +10,7 @@
 #include "runtime/engine/inference/infer_model.hpp"
 #include "runtime/engine/inference/infer_report.hpp"
 #include "runtime/engine/inference/prompts.hpp"
-#include "runtime/engine/inference/session.hpp"
-#include "runtime/engine/inference/text_codec.hpp"
-#include "runtime/engine/inference/token_model.hpp"
+#include "runtime/engine/inference/text_model.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 
@@ -28,11 +25,7 @@ struct GenerateOptions {
   int num_beams = 1;
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
-  int64_t context = 0;         // how many of a text's last tokens the model sees; 0: as many as it takes
-  bool uses_cache = true;      // of keys and values, where the model has them; not with `context`
-  int64_t cache_bytes = 0;     // that it may take; 0: as many as there are
-  bool steps_on_host = false;  // for tests: texts are written in steps (step_batch.hpp) on CPUs, too
-  bool logs_notes = true;      // what is not applied, and why the cache is off
+  TextModelOptions model = {};
   std::function<bool()> stop_requested = [] { return false; };  // polled before each token; texts then stay unfinished
 };
 
@@ -53,14 +46,5 @@ struct GenerateCallbacks {
 // outside of its vocabulary.
 InferReport generate_texts(InferModel& model, at::Device device, const GenerateOptions& options,
                            const GenerateCallbacks& callbacks);
-
-// What the prompts are for the model: the ids of each. Throws as above.
-struct PromptIds {
-  std::vector<std::vector<int64_t>> ids;
-  std::unique_ptr<TextCodec> codec;  // null: the model's tokens are not known as text
-  bool are_bytes = false;
-  int64_t num_classes = 0;  // of the logits, which may be more than the tokens that the tables have rows for
-};
-PromptIds encode_prompts(InferModel& model, TokenModel& tokens, const std::vector<Prompt>& prompts);
 
 }  // namespace dslaunch::runtime::engine::inference

@@ -12,9 +12,9 @@
 #include "runtime/data/array_selection.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/sample_source.hpp"
-#include "runtime/engine/inference/generate_texts.hpp"
 #include "runtime/engine/inference/generation_config.hpp"
-#include "runtime/engine/inference/token_model.hpp"
+#include "runtime/engine/inference/text_model.hpp"
+#include "runtime/engine/inference/token_scores.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 namespace {
@@ -135,22 +135,25 @@ std::vector<TextScore> score_texts(InferModel& model, at::Device device, const s
                     "the model has an encoder: its answers to texts are scored from data with "
                     "labels (--score --data FILE)");
   }
-  const auto encoded = encode_prompts(model, tokens, texts);
+  const bool shows_text = std::any_of(texts.begin(), texts.end(), [](const Prompt& one) { return !one.has_ids; });
+  const Vocabulary vocabulary = open_vocabulary(model, tokens, shows_text);
   std::vector<TextScore> out;
   for (size_t i = 0; i < texts.size(); ++i) {
-    const at::Tensor ids = at::tensor(encoded.ids[i]).unsqueeze(0);
-    const int64_t length = ids.size(1);
-    if (length < 2) {
+    const auto ids = encode_prompt(model, vocabulary, texts[i]);
+    if (ids.size() < 2) {
       throw UserError(ExitCode::kBadInput,
                       fmt::format("{} has one token, and a score needs two: the first is given", texts[i].where));
     }
     TextScore& score = out.emplace_back();
     try {
-      add(score, tokens.logits(ids).narrow(1, 0, length - 1), ids.narrow(1, 1, length - 1));
+      for (const TokenScore& token : score_tokens(tokens, ids, 0)) {
+        score.log_probability += static_cast<double>(token.log_probability);
+        score.num_tokens += 1;
+      }
     } catch (const TooManyTokens&) {
       throw UserError(ExitCode::kBadInput, fmt::format("{} has {} tokens, and the model takes at most {}: cut it into "
                                                        "pieces",
-                                                       texts[i].where, length, *tokens.max_tokens()));
+                                                       texts[i].where, ids.size(), *tokens.max_tokens()));
     }
   }
   return out;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,13 @@ uint64_t hash_of(const std::vector<int64_t>& ids) {
 
 }  // namespace
 
+// All tokens that a text has.
+std::vector<int64_t> Session::text_of(const Active& active) {
+  std::vector<int64_t> ids = active.request.ids;
+  ids.insert(ids.end(), active.written.begin(), active.written.end());
+  return ids;
+}
+
 Session::Session(Decoder& decoder, int64_t num_classes, at::Device device)
     : decoder_(decoder), num_classes_(num_classes) {
   if (auto* forward = decoder.steps()) steps_ = std::make_unique<StepBatch>(*forward, device, num_classes);
@@ -28,7 +36,7 @@ Session::Session(Decoder& decoder, int64_t num_classes, at::Device device)
 
 uint64_t Session::key_of(const Request& request) {
   const uint64_t prompt = mix64(hash_of(request.encoder_ids)) ^ hash_of(request.ids);
-  return mix64(prompt) + num_same_[prompt]++;
+  return mix64(prompt) + (request.repetition ? *request.repetition : num_same_[prompt]++);
 }
 
 int Session::add(Request request) {
@@ -51,19 +59,18 @@ int Session::add(Request request) {
 
 void Session::begin(Active& active) {
   active.has_begun = true;
-  active.begun = std::chrono::steady_clock::now();
+  if (active.written.empty()) active.begun = std::chrono::steady_clock::now();
   active.texts = {decoder_.open(active.request.encoder_ids)};
-  active.pieces = {{active.texts[0], active.request.ids}};
+  active.pieces = {{active.texts[0], text_of(active)}};
 }
 
 std::vector<NewToken> Session::step() {
   const auto started = std::chrono::steady_clock::now();
   std::vector<const Active*> first;
   for (const Active& active : active_) {
-    if (!active.has_begun) first.push_back(&active);
+    if (!active.has_begun && active.written.empty()) first.push_back(&active);
   }
-  const bool is_stepped = steps_ && (steps_->in_flight() > 0 || can_step());
-  std::vector<NewToken> out = is_stepped ? step_on_device() : append();
+  std::vector<NewToken> out = step_or_defer();
   report_.new_tokens += std::ssize(out);
   std::erase_if(first, [](const Active* active) { return !active->has_begun; });
   note_time(first, started);
@@ -71,6 +78,30 @@ std::vector<NewToken> Session::step() {
     if (token.finish != Finish::kNot) stop(token.request);
   }
   return out;
+}
+
+std::vector<NewToken> Session::step_or_defer() {
+  while (true) {
+    try {
+      const bool is_stepped = steps_ && (steps_->in_flight() > 0 || can_step());
+      return is_stepped ? step_on_device() : append();
+    } catch (const model::CacheIsFull&) {
+      if (!defer_newest()) throw;
+    }
+  }
+}
+
+// The newest of several texts waits for the end of another.
+bool Session::defer_newest() {
+  const auto newest =
+      std::find_if(active_.rbegin(), active_.rend(), [](const Active& active) { return active.has_begun; });
+  if (newest == active_.rend() || newest->beams || &*newest == &active_.front()) return false;
+  close(*newest);
+  newest->has_begun = false;
+  newest->texts.clear();
+  stepped_.clear();
+  deferred_.splice(deferred_.begin(), active_, std::prev(newest.base()), active_.end());
+  return true;
 }
 
 // A pass whose logits come to the host; begins requests.
@@ -82,7 +113,7 @@ std::vector<NewToken> Session::append() {
   for (Active& active : active_) {
     if (!batch.empty() && pieces.size() + static_cast<size_t>(active.request.num_beams) > kMaxTexts) break;
     if (!active.has_begun) {
-      const size_t own_tokens = active.request.ids.size();
+      const size_t own_tokens = active.request.ids.size() + active.written.size();
       if (prompt_tokens > 0 && prompt_tokens + own_tokens > kMaxPassTokens) break;
       prompt_tokens += own_tokens;
       begin(active);
@@ -90,15 +121,17 @@ std::vector<NewToken> Session::append() {
     batch.push_back(&active);
     pieces.insert(pieces.end(), active.pieces.begin(), active.pieces.end());
   }
-  at::Tensor logits = decoder_.append(pieces);
+  const at::Tensor all_classes = decoder_.append(pieces);
+  at::Tensor logits = all_classes;
   if (num_classes_ > 0 && num_classes_ < logits.size(1)) logits = logits.narrow(1, 0, num_classes_).contiguous();
   std::vector<NewToken> out;
   int64_t row = 0;
   for (Active* active : batch) {
     const auto count = std::ssize(active->pieces);
     const auto own = logits.narrow(0, row, count);
+    const auto added =
+        active->beams ? advance_beams(*active, own) : advance(*active, own[0], all_classes.narrow(0, row, count));
     row += count;
-    const auto added = active->beams ? advance_beams(*active, own) : advance(*active, own[0]);
     out.insert(out.end(), added.begin(), added.end());
   }
   return out;
@@ -110,7 +143,8 @@ bool Session::can_step() {
   for (const Active& active : active_) {
     if (count++ == kMaxTexts) break;
     const auto& request = active.request;
-    if (!active.has_begun || active.beams || request.forced_first || request.forced_last) return false;
+    if (!active.has_begun || active.beams || request.forced_first || request.forced_last || request.num_top)
+      return false;
     if (!decoder_.stepped(active.texts[0])) return false;
   }
   return count > 0;
@@ -122,9 +156,7 @@ std::vector<StepBatch::Row> Session::rows_of_batch() {
   for (const Active& active : active_) {
     if (rows.size() == kMaxTexts) break;
     const auto [text, length] = *decoder_.stepped(active.texts[0]);
-    std::vector<int64_t> ids = active.request.ids;
-    ids.insert(ids.end(), active.written.begin(), active.written.end());
-    rows.push_back({text, length, std::move(ids), active.request.sampling});
+    rows.push_back({text, length, text_of(active), active.request.sampling});
     stepped_.push_back(active.number);
   }
   return rows;
@@ -208,14 +240,17 @@ void Session::force_tokens(const Active& active, int64_t num_written, const at::
   scores.select(-1, *forced).fill_(0);
 }
 
-std::vector<NewToken> Session::advance(Active& active, const at::Tensor& logits) {
+// `all_classes`: the logits with those that are not chosen, [1, classes].
+std::vector<NewToken> Session::advance(Active& active, const at::Tensor& logits, const at::Tensor& all_classes) {
   const auto& request = active.request;
   const auto position = std::ssize(active.written);
+  const at::Tensor scored = request.num_top ? all_classes.clone() : at::Tensor();
   force_tokens(active, position, logits);
-  std::vector<int64_t> history = request.ids;
-  history.insert(history.end(), active.written.begin(), active.written.end());
-  return accept(active,
-                choose_token(logits, request.sampling, history, uniform_number(request.seed, active.key, position)));
+  const int64_t token =
+      choose_token(logits, request.sampling, text_of(active), uniform_number(request.seed, active.key, position));
+  auto out = accept(active, token);
+  if (request.num_top) out[0].score = score_rows(scored, {token}, *request.num_top)[0];
+  return out;
 }
 
 // The next token of a text without beams.
@@ -230,7 +265,7 @@ std::vector<NewToken> Session::accept(Active& active, int64_t token) {
   } else if (position + 1 >= request.num_tokens) {
     finish = Finish::kLength;
   }
-  return {{active.number, token, finish}};
+  return {{active.number, token, finish, std::nullopt}};
 }
 
 std::vector<NewToken> Session::advance_beams(Active& active, const at::Tensor& logits) {
@@ -248,7 +283,7 @@ std::vector<NewToken> Session::advance_beams(Active& active, const at::Tensor& l
   if (search.is_done()) {
     const auto& best = search.finished().front().tokens;
     std::vector<NewToken> out;
-    for (const int64_t token : best) out.push_back({active.number, token, Finish::kNot});
+    for (const int64_t token : best) out.push_back({active.number, token, Finish::kNot, std::nullopt});
     out.back().finish = request.ends.count(best.back()) > 0 ? Finish::kEnd : Finish::kLength;
     return out;
   }
@@ -278,11 +313,13 @@ Session::Active* Session::find(int request) {
 }
 
 void Session::stop(int request) {
-  const auto found =
-      std::find_if(active_.begin(), active_.end(), [&](const Active& active) { return active.number == request; });
+  const auto is_it = [&](const Active& active) { return active.number == request; };
+  std::erase_if(deferred_, is_it);
+  const auto found = std::find_if(active_.begin(), active_.end(), is_it);
   if (found == active_.end()) return;
   close(*found);
   active_.erase(found);
+  active_.splice(active_.end(), deferred_);
 }
 
 }  // namespace dslaunch::runtime::engine::inference

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/engine/inference/beam_search.hpp"
@@ -15,6 +16,7 @@
 #include "runtime/engine/inference/infer_report.hpp"
 #include "runtime/engine/inference/sampler.hpp"
 #include "runtime/engine/inference/step_batch.hpp"
+#include "runtime/engine/inference/token_scores.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 
@@ -29,6 +31,10 @@ struct Request {
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
   std::optional<int64_t> forced_first, forced_last;  // the first token, the last one of `num_tokens`
+  // How many equal prompts were before it, as its draws see it; nothing: of those that this session has got.
+  std::optional<uint64_t> repetition;
+  // Without beams: each token comes with its score, and with so many of the likeliest; before temperature and limits.
+  std::optional<int64_t> num_top;
 };
 
 enum class Finish : uint8_t { kNot, kEnd, kLength };
@@ -36,7 +42,8 @@ enum class Finish : uint8_t { kNot, kEnd, kLength };
 struct NewToken {
   int request = 0;
   int64_t id = 0;
-  Finish finish = Finish::kNot;  // of the text, after this token
+  Finish finish = Finish::kNot;     // of the text, after this token
+  std::optional<TokenScore> score;  // Request::num_top
 };
 
 class Session {
@@ -46,12 +53,15 @@ class Session {
   explicit Session(Decoder& decoder, int64_t num_classes = 0, at::Device device = at::kCPU);
 
   // Draws are a function of the seed, of the prompt and of the token's position: requests in another order get the same
-  // texts. Requests with the same prompt get different ones. Returns 0, 1, ...
+  // texts. Requests with the same prompt get different ones (Request::repetition). Returns 0, 1, ...
   int add(Request request);
   // One token for each text that is written now, all tokens of a text that beam search has finished. Throws as
-  // Decoder::append() does, TooManyTokens for a prompt.
+  // Decoder::append() does, TooManyTokens for a prompt. Where the cache is full, the newest text waits until another
+  // one has ended, and is then read again.
   std::vector<NewToken> step();
-  bool is_done() const { return active_.empty(); }
+  bool is_done() const { return active_.empty() && deferred_.empty(); }
+  // Texts that have not ended.
+  size_t num_active() const { return active_.size() + deferred_.size(); }
   // Ends a text, when what has been written is enough.
   void stop(int request);
   // InferReport::steps.
@@ -60,6 +70,8 @@ class Session {
   }
   // Times and counts; not the memory.
   const InferReport& report() const { return report_; }
+  // The same since the last call.
+  InferReport take_report() { return std::exchange(report_, {}); }
 
  private:
   struct Active {
@@ -74,9 +86,12 @@ class Session {
     bool has_begun = false;
   };
 
+  static std::vector<int64_t> text_of(const Active& active);
   uint64_t key_of(const Request& request);
+  std::vector<NewToken> step_or_defer();
+  bool defer_newest();
   void begin(Active& active);
-  std::vector<NewToken> advance(Active& active, const at::Tensor& logits);
+  std::vector<NewToken> advance(Active& active, const at::Tensor& logits, const at::Tensor& all_classes);
   std::vector<NewToken> advance_beams(Active& active, const at::Tensor& logits);
   void force_tokens(const Active& active, int64_t num_written, const at::Tensor& scores) const;
   void close(Active& active);
@@ -95,6 +110,7 @@ class Session {
   Decoder& decoder_;
   const int64_t num_classes_;
   std::list<Active> active_;
+  std::list<Active> deferred_;             // the cache was full
   std::map<uint64_t, uint64_t> num_same_;  // requests so far by prompt
   int next_ = 0;
   std::unique_ptr<StepBatch> steps_;  // null: the decoder has none

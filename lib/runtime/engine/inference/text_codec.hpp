@@ -24,6 +24,8 @@ class TextCodec {
   virtual ~TextCodec() = default;
   virtual std::vector<int64_t> encode(std::string_view text) const = 0;
   virtual std::unique_ptr<ByteStream> stream() const = 0;
+  // Of one token by itself; it may be bytes that are no character.
+  virtual std::string token_text(int64_t id) const = 0;
   // Ids are below it.
   virtual int64_t num_tokens() const = 0;
   // Tokens that end a text.

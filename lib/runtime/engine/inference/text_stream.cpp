@@ -23,6 +23,9 @@ class ByteCodec final : public TextCodec {
     return ids;
   }
   std::unique_ptr<ByteStream> stream() const override { return std::make_unique<Bytes>(); }
+  std::string token_text(int64_t id) const override {
+    return id < num_tokens() ? std::string{static_cast<char>(id)} : std::string();
+  }
   int64_t num_tokens() const override { return 256; }
 };
 

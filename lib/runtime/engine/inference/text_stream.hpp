@@ -27,6 +27,9 @@ class TextStream {
   std::string finish();
   // All of it, as UTF-8.
   std::string text() const { return as_utf8(bytes_); }
+  // What text() is made of, and how much of it has been returned.
+  const std::string& bytes() const { return bytes_; }
+  size_t num_shown() const { return shown_; }
 
  private:
   void take(const std::string& more);

@@ -27,6 +27,7 @@ class TokenizerCodec final : public TextCodec {
   std::unique_ptr<ByteStream> stream() const override {
     return std::make_unique<DecodedText>(tokenizer_->stream_decoder(/*skip_special=*/true));
   }
+  std::string token_text(int64_t id) const override { return tokenizer_->decode({id}, /*skip_special=*/false); }
   int64_t num_tokens() const override { return tokenizer_->vocabulary_size(); }
   std::vector<int64_t> ends() const override { return tokenizer_->special().ends; }
 

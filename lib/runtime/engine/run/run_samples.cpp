@@ -187,8 +187,8 @@ WrittenSamples RunSamples::generate(int64_t num_tokens) {
   options.sampling = {.temperature = samples_.temperature, .top_k = samples_.top_k, .top_p = samples_.top_p};
   options.seed = samples_.seed;
   options.stops = samples_.stop;
-  options.uses_cache = !of_.engine.gathers_units();
-  options.logs_notes = !has_worked_;
+  options.model.uses_cache = !of_.engine.gathers_units();
+  options.model.logs_notes = !has_worked_;
   options.stop_requested = [this] { return stops_ |= stop_requested_(); };
   WrittenSamples out;
   out.texts.resize(prompts_.size());

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/byte_size.hpp"
-#include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/interface/cached_forward.hpp"
 
 namespace dslaunch::runtime::model::decoding {
 namespace {
@@ -62,7 +62,7 @@ int64_t KeyCache::take_page() {
   }
   const int64_t needed = page_bytes() * (std::ssize(users_) + 1);
   if (max_bytes_ > 0 && needed > max_bytes_) {
-    throw UserError(
+    throw CacheIsFull(
         ExitCode::kBadInput,
         fmt::format("the cache of keys and values needs {} for {} tokens, and may take {}: write fewer or "
                     "shorter texts at once, or allow more (--cache_bytes)",

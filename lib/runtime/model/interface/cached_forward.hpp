@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/result.hpp"
 
 namespace dslaunch::runtime::model {
@@ -14,6 +15,12 @@ struct CacheOptions {
   int64_t max_bytes = 0;       // 0: as much as there is
   int64_t max_positions = 0;   // that a text may have; 0: not known
   bool steps_on_host = false;  // for tests: steps on CPUs too
+};
+
+// CacheOptions::max_bytes does not take more.
+class CacheIsFull : public UserError {
+ public:
+  using UserError::UserError;
 };
 
 class CachedForward {
@@ -31,8 +38,7 @@ class CachedForward {
     std::vector<int64_t> ids;  // at least one
   };
   // Adds tokens to texts, each of which is in one piece. The logits behind each piece: [pieces, classes]. Throws
-  // UserError(65) if the model does not take as many tokens, or if the cache does not fit; the texts are then as
-  // before.
+  // UserError(65) if the model does not take as many tokens, CacheIsFull(65); the texts are then as before.
   virtual at::Tensor append(const std::vector<Piece>& pieces) = 0;
   // At most so far.
   virtual int64_t peak_bytes() const = 0;

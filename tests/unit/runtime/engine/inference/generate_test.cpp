@@ -81,9 +81,9 @@ TEST_CASE("the most likely byte follows", "[runtime][engine][generate]") {
   auto longer = continuing("0123456789", 3);
   expect_error(ExitCode::kBadInput, {"the prompt has 10 tokens, and the model takes at most 8", "--context 8"},
                [&] { continued(*text.model, longer); });
-  longer.context = 2;
+  longer.model.context = 2;
   CHECK(continued(*text.model, longer) == ":;<");
-  longer.context = 9;
+  longer.model.context = 9;
   expect_error(ExitCode::kBadInput, {"the model takes at most 8"}, [&] { continued(*text.model, longer); });
 }
 
@@ -247,8 +247,7 @@ TEST_CASE("each token is read once, unless positions are mixed by something else
           .prompts = {{"abcde", {}, false, "a"}, {"xy", {}, false, "b"}, {"012345678", {}, false, "c"}},
           .num_tokens = 20,  // more than there are positions
           .sampling = {.temperature = 0.7},
-          .uses_cache = uses_cache,
-          .steps_on_host = steps};
+          .model = {.uses_cache = uses_cache, .steps_on_host = steps}};
       auto& texts = written.emplace_back(3);
       const auto report =
           generate_texts(*net.model, at::kCPU, options,
@@ -298,7 +297,7 @@ TEST_CASE("texts that are written in steps are those that are written token by t
                               .sampling = sampling,
                               .seed = 11,
                               .stop_ids = {7, 77, 177},
-                              .steps_on_host = steps};
+                              .model = {.steps_on_host = steps}};
       for (int i = 0; i < 70; ++i) {  // more than are written at once
         options.prompts.push_back(
             {std::string(static_cast<size_t>(1 + i % 5), static_cast<char>('a' + i % 26)), {}, false, "a"});
@@ -454,7 +453,7 @@ TEST_CASE("a checkpoint's own model runs with its weights and buffers", "[runtim
   CHECK(loaded->model().facts.table.num_elements() == 256 * 256 + 256);
   // One step has counted one call (12 samples, 2 ranks: one micro batch each), which makes 'A' the most likely byte.
   auto options = continuing("x", 3);
-  options.context = 4;
+  options.model.context = 4;
   CHECK(continued(*loaded, options) == "AAA");
   const test::TempDir files_of_parameters;
   const auto streamed =
