@@ -36,6 +36,7 @@ int bench_command(const Arguments& arguments);
 int export_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
+int serve_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
 int import_command(const Arguments& arguments);
 int jobs_command(const Arguments& arguments);

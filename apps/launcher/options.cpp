@@ -14,6 +14,7 @@
 #include "base/shell_words.hpp"
 #include "command_line.hpp"
 #include "command_line/infer_options.hpp"
+#include "command_line/serve_options.hpp"
 #include "commands.hpp"
 #include "compat_options.hpp"
 #include "config/key_table.hpp"
@@ -505,6 +506,22 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   options.source = run_directory(options.source);
   std::vector<std::string> words = options.words();
   words.insert(words.begin(), "infer");
+  return words;
+}
+
+std::optional<std::vector<std::string>> read_serve_options(const Arguments& arguments) {
+  command_line::ServeOptions options;
+  CommandLine line("dslaunch serve", "usage: dslaunch serve MODEL.pt|CKPT|RUN [options]",
+                   "  dslaunch serve runs/a                     on http://127.0.0.1:8000/v1\n"
+                   "  dslaunch serve last --port 0              of the newest job, on a free port\n"
+                   "  dslaunch serve runs/a --host 0.0.0.0 --token_file token.txt\n");
+  options.declare(line);
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  command_line::check_serve_options(options);
+  options.source = run_directory(options.source);
+  std::vector<std::string> words = options.words();
+  words.insert(words.begin(), "serve");
   return words;
 }
 

@@ -30,6 +30,7 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments);
 
 // The worker's arguments for its tool modes.
 std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments);
+std::optional<std::vector<std::string>> read_serve_options(const Arguments& arguments);
 std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments);
 std::optional<std::vector<std::string>> read_import_options(const Arguments& arguments);
 

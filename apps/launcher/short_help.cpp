@@ -21,7 +21,7 @@ constexpr ListedCommand kListed[] = {
     {"exec [options] -- PROGRAM ARGUMENTS", "launch a program with torchrun's environment"},
     {"export RECIPE|--hf NAME OUT.pt", "a model file, made in Python"},
     {"tokenize IN... OUT", "texts, tables, chats or images as samples"},
-    {"infer CKPT --prompt TEXT", "continue a text"},
+    {"infer CKPT --prompt TEXT | serve CKPT", "continue a text; answer requests over HTTP"},
     {"consolidate CKPT OUT|--hf OUT_DIR", "full weights from a checkpoint"},
     {"import DS_CHECKPOINT_DIR OUT", "convert a DeepSpeed checkpoint"},
     {"config check|explain FILE", "validate or explain a config"},

@@ -61,6 +61,11 @@ int infer_command(const Arguments& arguments) {
   return words ? run_worker(*words) : 0;
 }
 
+int serve_command(const Arguments& arguments) {
+  const auto words = read_serve_options(arguments);
+  return words ? run_worker(*words) : 0;
+}
+
 int consolidate_command(const Arguments& arguments) {
   const auto words = read_consolidate_options(arguments);
   return words ? run_worker(*words) : 0;

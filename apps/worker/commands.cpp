@@ -21,6 +21,7 @@ constexpr Command kCommands[] = {
     {"train", "a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of one",
      train_command},
     {"infer", "texts, scores and outputs of a model", infer_command},
+    {"serve", "a model's texts and scores over HTTP", serve_command},
     {"consolidate", "whole weights from a checkpoint", consolidate_command},
     {"import", "a checkpoint of DeepSpeed as one of ours", import_command},
     {"bench", "training steps measured on one rank", bench_command},

@@ -9,6 +9,7 @@ namespace dslaunch::worker {
 // `arguments`: the words after the command.
 int train_command(const std::vector<std::string>& arguments);
 int infer_command(const std::vector<std::string>& arguments);
+int serve_command(const std::vector<std::string>& arguments);
 int consolidate_command(const std::vector<std::string>& arguments);
 int import_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);

@@ -61,6 +61,13 @@ const std::vector<Slip>& slips() {
        "--outputs goes with --data, whose samples forward runs on"},
       {{"infer", "runs/a", "--data", "x.npz"}, "--data needs --outputs FILE for what forward returns, or --score"},
       {{"infer", "--checkpoint", "c", "--prompt", "To", "be"}, "unexpected argument 'be'; see 'dslaunch infer --help'"},
+      {{"serve", "--port", "0"}, "which model? dslaunch serve MODEL.pt|CKPT"},
+      {{"serve", "a", "--token", "b", "--token_file", "c"}, "--token and --token_file exclude each other"},
+      {{"serve", "a", "--port", "70000"}, "--port 70000: ports are at most 65535"},
+      {{"serve", "a", "--max_body", "5"},
+       "--max_body: '5': expected a size with a unit, as 4GiB; see 'dslaunch serve --help'"},
+      {{"serve", "a", "--drain_timeout", "soon"},
+       "--drain_timeout: 'soon': expected a duration, as 30s or 5m; see 'dslaunch serve --help'"},
       {{"bench"},
        "bench what? dslaunch bench io [--dir DIR]: reads and writes of files; dslaunch bench adam: updates on the CPU; "
        "dslaunch bench step MODEL.pt: training steps of a model"},

@@ -86,6 +86,7 @@ TEST_CASE("dsworker's help lists all options of its commands", "[worker][words]"
   const std::vector<std::pair<std::string, std::vector<std::string>>> commands{
       {"train", {"inputs a,b", "labels c", "loss", "device auto|cpu|cuda", "epochs N", "seed N", "quiet", "verbose"}},
       {"infer", {"checkpoint CKPT", "prompt TEXT", "context N", "num_beams N"}},
+      {"serve", {"port N", "token_file FILE", "max_body SIZE", "cache_bytes SIZE"}},
       {"consolidate", {"dtype fp32|bf16|fp16", "json"}},
       {"import", {"tag TAG", "overwrite"}},
       {"plan", {"gpu_memory SIZE", "measure", "largest"}}};
