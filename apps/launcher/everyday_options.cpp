@@ -1,8 +1,10 @@
 #include "everyday_options.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -10,12 +12,21 @@
 #include "base/log.hpp"
 #include "base/shell_words.hpp"
 #include "config/key_table.hpp"
+#include "config/load.hpp"
 #include "config/other_tools.hpp"
 #include "config/settings.hpp"
+#include "describe_command.hpp"
 #include "option_values.hpp"
 
 namespace dslaunch::launcher {
 namespace {
+
+struct Answer {
+  std::string text;
+  // The words that say the same, none: leave it out. Empty: nothing does.
+  std::optional<std::vector<std::string>> instead;
+  bool is_switch = false;  // on or off: another word behind it is not its value
+};
 
 std::string normal(const std::string& word) {
   std::string name = word.substr(0, word.find('='));
@@ -61,22 +72,44 @@ std::optional<std::string> refusal_of(const std::string& key, const std::string&
   return settings.issues().front().message;
 }
 
-std::string answer_with_key(const std::string& name, const std::string& key, const std::string& value) {
+// A parameter of a schedule needs a schedule, where no config has one: the first that has the parameter.
+std::vector<std::string> words_that_set(const std::string& setting, bool has_config) {
+  std::vector<std::string> words{"--set", setting};
+  if (has_config || !setting.starts_with("scheduler.params.")) return words;
+  const size_t equals = setting.find('=');
+  for (const char* type : {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"}) {
+    const std::vector<config::Override> both{{"scheduler.type", type},
+                                             {setting.substr(0, equals), setting.substr(equals + 1)}};
+    if (!config::load_text("{}", "", config::Format::kHjson, both).ok()) continue;
+    words.insert(words.begin(), {"--set", fmt::format("scheduler.type={}", type)});
+    break;
+  }
+  return words;
+}
+
+Answer answer_with_key(const std::string& name, const std::string& key, const std::string& value, bool has_config) {
   const std::string setting = setting_of(key, value);
-  const std::string set = fmt::format("{} is a key of the config, not an option; on the command line: ", name) +
-                          shell_words({"--set", setting});
-  if (value.empty()) return set;
+  const auto words = words_that_set(setting, has_config);
+  Answer answer{
+      fmt::format("{} is a key of the config, not an option; on the command line: {}", name, shell_words(words)), words,
+      key.find('=') != key.npos};
+  if (value.empty() && !answer.is_switch) answer.instead.reset();
+  if (value.empty()) return answer;
   const auto why = refusal_of(setting.substr(0, setting.find('=')), setting.substr(setting.find('=') + 1));
-  if (!why) return set;
-  return fmt::format("{}: {}", name, *why);
+  if (!why) return answer;
+  return {fmt::format("{}: {}", name, *why), std::nullopt};
 }
 
 // A section is switched on by its `enabled`; another one has keys of its own.
-std::string answer_with_section(const std::string& name, const std::string& section, const std::string& value) {
+Answer answer_with_section(const std::string& name, const std::string& section, const std::string& value,
+                           bool has_config) {
   const std::string enabled = section + ".enabled", device = section + ".device";
-  if (config::find_key(enabled) != nullptr) return answer_with_key(name, enabled + "=true", value);
-  if (config::find_key(device) != nullptr) return answer_with_key(name, device, value.empty() ? "cpu" : value);
-  return fmt::format("{} is a section of the config: 'dslaunch config explain --key {}' shows its keys", name, section);
+  if (config::find_key(enabled) != nullptr) return answer_with_key(name, enabled + "=true", value, has_config);
+  if (config::find_key(device) != nullptr)
+    return answer_with_key(name, device, value.empty() ? "cpu" : value, has_config);
+  return {
+      fmt::format("{} is a section of the config: 'dslaunch config explain --key {}' shows its keys", name, section),
+      std::nullopt};
 }
 
 bool is_section(const std::string& key) {
@@ -84,10 +117,12 @@ bool is_section(const std::string& key) {
   return row != nullptr && (row->kind == config::Kind::kSection || row->kind == config::Kind::kNamed);
 }
 
-std::string answer_with_option(const std::string& name, std::string_view option, const std::string& value) {
+Answer answer_with_option(const std::string& name, std::string_view option, const std::string& value) {
+  if (value.empty()) return {fmt::format("{} is {} VALUE here", name, option), std::nullopt};
+  std::vector<std::string> words{std::string(option), value};
   if (option == "--num_gpus" && value.find(',') != value.npos)  // numbers of devices, as CUDA_VISIBLE_DEVICES has them
-    return fmt::format("{} is {} here", name, shell_words({"--include", "localhost:" + value}));
-  return fmt::format("{} is {} {} here", name, option, value.empty() ? "VALUE" : shell_word(value));
+    words = {"--include", "localhost:" + value};
+  return {fmt::format("{} is {} here", name, shell_words(words)), words};
 }
 
 // mpirun's and srun's short forms.
@@ -95,34 +130,94 @@ constexpr std::pair<std::string_view, std::string_view> kShort[] = {
     {"-n", "--num_gpus"}, {"-np", "--num_gpus"}, {"-c", "--num_gpus"}, {"-N", "--num_nodes"}};
 
 // Nothing: neither another tool's name nor a key.
-std::optional<std::string> answer_to(const std::string& name, const std::string& value) {
+std::optional<Answer> answer_to(const std::string& name, const std::string& value, bool has_config) {
   const auto* other = config::find_other_name("", name.substr(2));
-  if (other != nullptr && !other->remark.empty()) return fmt::format("{}: {}", name, other->remark);
+  if (other != nullptr && !other->remark.empty())
+    return Answer{fmt::format("{}: {}", name, other->remark), std::vector<std::string>{}};
   if (other != nullptr && !other->option.empty()) return answer_with_option(name, other->option, value);
   const auto key = other != nullptr ? std::optional(std::string(other->key)) : key_named(name.substr(2));
   if (!key) return std::nullopt;
-  return is_section(*key) ? answer_with_section(name, *key, value) : answer_with_key(name, *key, value);
+  return is_section(*key) ? answer_with_section(name, *key, value, has_config)
+                          : answer_with_key(name, *key, value, has_config);
+}
+
+using Answers = std::map<std::string, Answer>;  // by option
+
+Answers answers_to(const std::vector<std::string>& words, const std::vector<std::string>& leftover,
+                   std::vector<std::string>& order) {
+  Answers answers;
+  const bool has_config = std::any_of(
+      words.begin(), words.end(), [](const auto& word) { return word == "--config" || word.starts_with("--config="); });
+  for (const auto& word : leftover) {
+    const auto* short_form =
+        std::find_if(std::begin(kShort), std::end(kShort), [&](const auto& row) { return row.first == word; });
+    const bool is_short = short_form != std::end(kShort);
+    if (!is_short && !word.starts_with("--")) continue;
+    const std::string name = is_short ? word : normal(word);
+    const std::string value = value_of(words, name);
+    auto answer = is_short ? answer_with_option(name, short_form->second, value) : answer_to(name, value, has_config);
+    if (answer && answers.emplace(name, *std::move(answer)).second) order.push_back(name);
+  }
+  return answers;
+}
+
+bool is_value(const Answer& answer, const std::string& word) {
+  if (word.starts_with("-")) return false;
+  static const std::set<std::string> kSwitched{"0", "1", "true", "false", "True", "False", "yes", "no"};
+  if (answer.is_switch) return kSwitched.contains(word);
+  return !answer.instead->empty() || !std::filesystem::path(word).has_extension();
+}
+
+// Whether a run takes the words: a model, and only options that there are.
+bool has_model(const std::vector<std::string>& words) {
+  const auto options = describe_command("run").options;
+  bool has_one = false;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (!word->starts_with("-")) {
+      has_one = true;
+      continue;
+    }
+    const std::string name = word->starts_with("--") ? normal(*word) : *word;
+    const auto option = std::find_if(options.begin(), options.end(), [&](const auto& each) {
+      return std::find(each.names.begin(), each.names.end(), name) != each.names.end();
+    });
+    if (option == options.end()) return false;
+    if (!option->value.empty() && word->find('=') == word->npos && word + 1 != words.end()) ++word;
+  }
+  return has_one;
+}
+
+// The command line with the answers in place of what they answer. Empty: it would not be one.
+std::string line_with(const Answers& answers, const std::vector<std::string>& words) {
+  std::vector<std::string> line;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const auto found = answers.find(word->starts_with("--") ? normal(*word) : *word);
+    if (found == answers.end()) {
+      line.push_back(*word);
+      continue;
+    }
+    const auto& [text, instead, is_switch] = found->second;
+    if (!instead) return {};
+    line.insert(line.end(), instead->begin(), instead->end());
+    if (word->find('=') == word->npos && word + 1 != words.end() && is_value(found->second, word[1])) ++word;
+  }
+  if (!has_model(line)) return {};
+  line.insert(line.begin(), "dslaunch");
+  return shell_words(line);
 }
 
 }  // namespace
 
 void answer_wish(const std::vector<std::string>& words, const std::vector<std::string>& leftover) {
-  std::vector<std::string> answers;
-  for (const auto& word : leftover) {
-    const auto* short_form =
-        std::find_if(std::begin(kShort), std::end(kShort), [&](const auto& row) { return row.first == word; });
-    if (short_form != std::end(kShort)) {
-      answers.push_back(answer_with_option(word, short_form->second, value_of(words, word)));
-      continue;
-    }
-    if (!word.starts_with("--")) continue;
-    const std::string name = normal(word);
-    if (auto answer = answer_to(name, value_of(words, name))) answers.push_back(*std::move(answer));
-  }
-  if (answers.size() == 1) usage_error(answers.front());
+  std::vector<std::string> order;
+  const Answers answers = answers_to(words, leftover, order);
+  if (answers.size() == 1) usage_error(answers.begin()->second.text);
   if (answers.empty()) return;
-  for (const auto& answer : answers) log::error("{}", answer);
-  usage_error(fmt::format("{} options are those of other programs; what says the same here is above", answers.size()));
+  for (const auto& name : order) log::error("{}", answers.at(name).text);
+  const std::string line = line_with(answers, words);
+  usage_error(
+      fmt::format("{} options are those of other programs{}", answers.size(),
+                  line.empty() ? "; what says the same here is above" : fmt::format(": did you mean '{}'?", line)));
 }
 
 void answer_generation_wish(const std::vector<std::string>& words, const std::vector<std::string>& leftover) {
@@ -146,7 +241,7 @@ void answer_generation_wish(const std::vector<std::string>& words, const std::ve
     if (name == "--num_return_sequences")
       usage_error("--num_return_sequences: give the prompt several times; each time it gets another text");
     const auto found = kOptions.find(name);
-    if (found != kOptions.end()) usage_error(answer_with_option(name, found->second, value_of(words, name)));
+    if (found != kOptions.end()) usage_error(answer_with_option(name, found->second, value_of(words, name)).text);
   }
 }
 

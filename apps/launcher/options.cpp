@@ -19,6 +19,7 @@
 #include "compat_options.hpp"
 #include "config/key_table.hpp"
 #include "everyday_options.hpp"
+#include "exec_line.hpp"
 #include "help_topics.hpp"
 #include "launch/plan/env_file.hpp"
 #include "launch/plan/master_address.hpp"
@@ -26,6 +27,7 @@
 #include "launch/plan/remote_environment.hpp"
 #include "launch/records/job_id.hpp"
 #include "option_values.hpp"
+#include "other_launchers.hpp"
 #include "output_options.hpp"
 #include "recorded_jobs.hpp"
 #include "run_flags.hpp"
@@ -228,41 +230,27 @@ void refuse_program_words(const Arguments& arguments) {
   }
 }
 
-const CLI::Option* find_option(CommandLine& line, const std::string& word) {
-  std::string name = word.substr(0, word.find('='));
-  if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
-  return line.app().get_option_no_throw(name);
+// "dslaunch train.py --lr 1e-4": the words behind the program are its own, as they are.
+void refuse_program(const Arguments& given) {
+  if (std::none_of(given.words.begin(), given.words.end(), may_be_program)) return;
+  std::vector<std::string> words = given.words;
+  words.insert(words.end(), given.program.begin(), given.program.end());
+  const auto line = exec_line(words);
+  if (!line) return;
+  if (line->file.empty())
+    usage_error(fmt::format("-m names a module of Python, not a model: did you mean {}", line->text()));
+  if (is_other_launcher(line->file))
+    usage_error(fmt::format("{} is a launcher, not a model: did you mean {}", line->file, line->text()));
+  launch::refuse_program(line->file, line->text());
+  if (std::find(given.words.begin(), given.words.end(), "--no_python") != given.words.end())
+    usage_error(fmt::format("--no_python starts a program, not a model: did you mean {}", line->text()));
 }
 
-// Where the first word stands that is neither an option nor the value of one: the model. At the end of the words: there
-// is none, or an option in front of it is not known.
-std::vector<std::string>::const_iterator find_model(CommandLine& line, const std::vector<std::string>& words) {
-  for (auto word = words.begin(); word != words.end(); ++word) {
-    if (!word->starts_with("-")) return word;
-    const CLI::Option* option = find_option(line, *word);
-    if (option == nullptr) return words.end();
-    const bool takes_next = option->get_expected_min() > 0 && word->find('=') == word->npos;
-    if (takes_next && word + 1 != words.end()) ++word;
-  }
-  return words.end();
-}
-
-// "dslaunch train.py --lr 1e-4": the words behind the program are its own, as they are. `typed` begins with the options
-// that were meant for dslaunch, and all options of `words` are in dslaunch's terms.
-void refuse_program(CommandLine& line, const Arguments& arguments, const std::vector<std::string>& typed) {
-  const auto model = find_model(line, arguments.words);
-  if (model == arguments.words.end()) return;
-  std::vector<std::string> before(arguments.words.begin(), model);
-  std::vector<std::string> behind(std::find(typed.begin(), typed.end(), *model) + 1, typed.end());
-  behind.insert(behind.end(), arguments.program.begin(), arguments.program.end());
-  const auto is_of_a_run = [&](const std::string& word) {
-    const CLI::Option* option = word.starts_with("-") ? find_option(line, word) : nullptr;
-    const auto& group = option ? option->get_group() : std::string();
-    return group == kJobGroup || group == kParallelGroup || group == kDataGroup;
-  };
-  // exec does not have --config or --data: if one of those was given, the user has to decide which words to keep.
-  if (std::any_of(before.begin(), before.end(), is_of_a_run)) before.clear();
-  launch::refuse_program(*model, before, behind);
+// "dslaunch exec python train.py"
+void refuse_words_as_program(const Arguments& given) {
+  if (given.has_separator) return;
+  if (const auto line = exec_line(given.words))
+    usage_error(fmt::format("put '--' before the program: did you mean {}", line->text()));
 }
 
 // A second word without an option: a command behind its model, a mistyped command, a config or data without the option.
@@ -336,7 +324,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& given) {
   add_job_options(line, run);
   add_launch_options(line, run.launch, raw);
   const auto& words = arguments.words;
-  refuse_program(line, arguments, given.words);
+  refuse_program(given);
   const bool wants_help =
       std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
   if (wants_help) choose_help(line, given.help_topic);
@@ -355,6 +343,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& given) {
 }
 
 std::optional<launch::ExecOptions> read_exec_options(const Arguments& given) {
+  refuse_words_as_program(given);
   Arguments arguments = given;
   const auto not_needed = drop_not_needed(arguments.words);
   launch::ExecOptions exec;
@@ -391,9 +380,6 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& given) {
   }
   if (exec.overwrite && exec.launch.run_dir.empty())
     usage_error("--overwrite replaces the logs in --run_dir D: add --run_dir");
-  if (!arguments.has_separator && !stray.empty()) {
-    usage_error(fmt::format("put '--' before the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
-  }
   if (!stray.empty())
     usage_error(fmt::format("unexpected argument '{}' before the '--'; see 'dslaunch exec --help'", stray[0]));
   if (arguments.program.empty())

@@ -19,17 +19,15 @@ static bool is_one_of(const std::string& ending, std::initializer_list<const cha
   return false;
 }
 
-void refuse_program(const std::string& path, const std::vector<std::string>& options,
-                    const std::vector<std::string>& arguments) {
+void refuse_program(const std::string& path, const std::string& line) {
   const std::string ending = std::filesystem::path(path).extension().string();
   const bool is_python = is_one_of(ending, {".py", ".pyc"});
   if (!is_python && !is_one_of(ending, {".sh", ".bash"})) return;
-  std::vector<std::string> line{"dslaunch", "exec"};
-  line.insert(line.end(), options.begin(), options.end());
-  line.insert(line.end(), {"--", is_python ? "python" : "sh", path});
-  line.insert(line.end(), arguments.begin(), arguments.end());
-  throw UserError(ExitCode::kUsage, fmt::format("{} is a {}, not a model: did you mean '{}'?", shell_word(path),
-                                                is_python ? "Python program" : "script", shell_words(line)));
+  const std::string word = shell_word(path);
+  throw UserError(
+      ExitCode::kUsage,
+      fmt::format("{} is a {}, not a model: did you mean {}", word, is_python ? "Python program" : "script",
+                  line.empty() ? fmt::format("'dslaunch exec -- {} {}'?", is_python ? "python" : "sh", word) : line));
 }
 
 static bool is_hugging_face_directory(const std::filesystem::path& path) {

@@ -5,10 +5,9 @@
 
 namespace dslaunch::launch {
 
-// Throws UserError(64) when the extension is that of a program, with the command line that runs it, including the words
-// before and after it.
-void refuse_program(const std::string& path, const std::vector<std::string>& options = {},
-                    const std::vector<std::string>& arguments = {});
+// Throws UserError(64) when the extension is that of a program. `line`: what to type instead, as "'dslaunch exec --
+// python x.py'?"; empty: this with `path` alone.
+void refuse_program(const std::string& path, const std::string& line = {});
 
 // "--config" or "--data" by the extension of a file that a run takes with that option; empty: neither.
 std::string option_of_file(const std::string& path);

@@ -28,7 +28,8 @@ const std::vector<Slip>& slips() {
       {{"train.py", "an arg"},
        "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py 'an arg''?"},
       {{"--config=ds.json", "--num_gpus", "2", "train.py", "--data", "x"},
-       "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py --data x'?"},
+       "train.py is a Python program, not a model: did you mean 'dslaunch exec --num_gpus 2 -- python train.py --data "
+       "x'? Left out: --config (a program takes it behind its name)"},
       {{"run", "go.sh", "--steps", "many", "--", "x"},
        "go.sh is a script, not a model: did you mean 'dslaunch exec -- sh go.sh --steps many x'?"},
       // The words behind a program are its own: none is renamed, left out, or taken for an option of ours.
@@ -40,7 +41,7 @@ const std::vector<Slip>& slips() {
        "--deepspeed ds.json --local_rank 0'?"},
       {{"--deepspeed_config", "F", "zero_args.py", "--num_gpus"},
        "zero_args.py is a Python program, not a model: did you mean 'dslaunch exec -- python zero_args.py "
-       "--num_gpus'?"},
+       "--num_gpus'? Left out: --deepspeed_config (a program takes it behind its name)"},
       {{"train.py", "--help"},
        "train.py is a Python program, not a model: did you mean 'dslaunch exec -- python train.py --help'?"},
       {{"--num-gpus", "2", "train.py", "--version"},
@@ -225,7 +226,7 @@ const std::vector<Slip>& slips() {
       {{"exec", "--connect_timeout", "0", "--", "true"}, "--connect_timeout 0: expected at least 1ms"},
       {{"exec", "--lost_after", "999ms", "--", "true"}, "--lost_after 999ms: expected at least 1s"},
       {{"m.pt", "--", "x"}, "a model takes no arguments: '-- x' belongs to 'dslaunch exec'"},
-      {{"exec", "python", "x.py"}, "put '--' before the program: dslaunch exec [options] -- python x.py"},
+      {{"exec", "python", "x.py"}, "put '--' before the program: did you mean 'dslaunch exec -- python x.py'?"},
       {{"exec", "--"}, "the program is missing: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]"},
       {{"exec", "--env", "A", "--", "true"}, "--env A: write NAME=VALUE"},
       {{"exec", "--env", "A B=1", "--", "true"}, "--env A B=1: 'A B' is not a variable name"},
@@ -304,7 +305,7 @@ std::vector<std::string> suggested_words(const std::string& answer) {
   static const std::string kBegin = "did you mean 'dslaunch ";
   const size_t begin = answer.find(kBegin);
   if (begin == answer.npos) return {};
-  const std::string line = answer.substr(begin + kBegin.size(), answer.rfind("'?") - begin - kBegin.size());
+  const std::string line = answer.substr(begin + kBegin.size(), answer.find("'?", begin) - begin - kBegin.size());
   std::vector<std::string> words(1);
   bool is_quoted = false;
   for (const char c : line) {

@@ -111,11 +111,11 @@ TEST_CASE("everyday options are answered with what says the same here", "[launch
 
 TEST_CASE("other launchers' commands are answered with ours", "[launcher][newcomer]") {
   check({
-      {{"kill", "last"}, 64, {"'dslaunch stop JOB'"}},
+      {{"kill", "last"}, 64, {"'dslaunch stop last'"}},
       {{"ps"}, 64, {"'dslaunch jobs'"}},
       {{"eval", "m.pt"}, 64, {"--eval_only"}},
-      {{"llamafactory-cli", "train", "a.yaml"}, 64, {"exec [options] -- llamafactory-cli train FILE"}},
-      {{"torchrun", "train.py"}, 64, {"'dslaunch exec [options] -- python PROGRAM'"}},
+      {{"llamafactory-cli", "train", "a.yaml"}, 64, {"'dslaunch exec -- python -m llamafactory.launcher a.yaml'?"}},
+      {{"torchrun", "train.py"}, 64, {"'dslaunch exec -- python train.py'?"}},
       {{"config", "chek", "ds.json"}, 64, {"did you mean 'check'"}},
       {{"lauch", "m.pt"}, 64, {"did you mean 'launch'"}},
   });
