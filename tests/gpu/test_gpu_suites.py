@@ -33,6 +33,7 @@ import test_monitors
 import test_not_finite
 import test_oracle
 import test_recomputation
+import test_serve
 import test_verify
 import harness
 
@@ -45,7 +46,7 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
           test_checkpoints.Torn, test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits,
           test_frozen.Evaluation, test_monitors.MonitorsTest, test_monitors.Files, test_hangs.Hangs,
           test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes,
-          test_infer.Generation, test_infer.Everything)
+          test_infer.Generation, test_infer.Everything, test_serve.Serving)
 
 
 def put_on_gpus():
@@ -55,6 +56,7 @@ def put_on_gpus():
         suite.BOUND = BOUND
     test_hugging_face.PROBE_BOUND = BOUND
     test_infer.DEVICE = "cuda"
+    test_serve.DEVICE, test_serve.RANKS = "cuda", min(2, gpu_harness.MAX_RANKS)
     for split in (test_hugging_face.TensorParallel, test_hugging_face.TensorParallelMeshes):
         # Within a bound, not bit by bit: transformers counts the rows of experts by a kernel that has no fixed order.
         split.make_env = classmethod(lambda cls: gpu_harness.GpuTrainingEnv(cls.parent_folder))

@@ -27,6 +27,7 @@ import harness  # noqa: E402
 import model_packages  # noqa: E402
 
 POSITIONS = 48
+DEVICE, RANKS = "cpu", 2  # of the server; that train the model
 GROWTH = 64 << 20  # bytes that all hostile clients together may cost, beyond what each may send
 
 
@@ -34,7 +35,7 @@ class Server:
     """A server on a free port, with the connections that are opened to it."""
 
     def __init__(self, *words, **variables):
-        command = [harness.program("dslaunch"), "serve", "--device", "cpu", "--port", "0", *words]
+        command = [harness.program("dslaunch"), "serve", "--device", DEVICE, "--port", "0", *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env=harness.environment(**variables), start_new_session=True)
         self.first_line = self.process.stdout.readline()
@@ -168,7 +169,7 @@ class ServeTest(harness.TrainingTest):
 class Serving(ServeTest):
     @classmethod
     def setUpClass(cls):
-        """A model of bytes, trained by two ranks at stage 3, whose checkpoint nobody has consolidated."""
+        """A model of bytes, trained by several ranks at stage 3, whose checkpoint nobody has consolidated."""
         super().setUpClass()
         model = cls.env.path("bytes.pt")
         with open(os.devnull, "w", encoding="ascii") as quiet, contextlib.redirect_stderr(quiet):
@@ -177,7 +178,7 @@ class Serving(ServeTest):
         arrays = {"input_ids": {"shape": [POSITIONS], "dtype": "int64", "low": 0, "high": 256}, "labels": {"like": "input_ids"}}
         config = {"train_batch_size": 4, "data": {"train": "synthetic", "synthetic": arrays},
                   "zero_optimization": {"stage": 3}, "optimizer": {"type": "AdamW", "params": {"lr": 0.02}}}
-        _, cls.run_folder = cls.env.train(model, None, config, world=2, steps=4)
+        _, cls.run_folder = cls.env.train(model, None, config, world=RANKS, steps=4)
         cls.oracle = torch.jit.load(cls.env.consolidate(cls.run_folder, "whole.pt")).eval()
 
     def log_softmax(self, ids):
@@ -187,7 +188,7 @@ class Serving(ServeTest):
 
     def infer(self, prompts, *words):
         options = [word for prompt in prompts for word in ("--prompt", prompt)]
-        outcome = harness.run([harness.program("dsworker"), "infer", self.run_folder, "--device", "cpu", "--json", *options, *words])
+        outcome = harness.run([harness.program("dsworker"), "infer", self.run_folder, "--device", DEVICE, "--json", *options, *words])
         self.assertEqual(outcome.code, 0, str(outcome))
         return json.loads(outcome.out)["texts"]
 
