@@ -129,6 +129,10 @@ inline void report(const char* name, double bytes, double ms, double copy_gb_per
 void test_block_codes();
 void bench_block_codes(double copy_gb_per_s);
 
+// fp8_cast_test.cu
+void test_fp8_cast();
+void bench_fp8_cast(double copy_gb_per_s);
+
 // layer_kernels_test.cu
 void test_layer_kernels();
 void bench_layer_kernels(double copy_gb_per_s);

@@ -385,6 +385,7 @@ void run_tests() {
     }
   }
   test_block_codes();
+  test_fp8_cast();
   test_layer_kernels();
   test_clip_factor(25.0, 2.0, 1.0, 5.0, static_cast<float>(2.0 / (5.0 + 1e-6)));
   test_clip_factor(25.0, 6.0, 1.0, 5.0, 1.0F);
@@ -460,6 +461,7 @@ void run_bench() {
   report("sum of squares", 4 * count, median_ms([&] { return squares(ElementType::kFloat32); }), copy);
   report("sum of squares, bf16", 2 * count, median_ms([&] { return squares(ElementType::kBFloat16); }), copy);
   bench_block_codes(copy);
+  bench_fp8_cast(copy);
   bench_layer_kernels(copy);
   for (float* array : arrays) cudaFree(array);
   cudaFree(low);
