@@ -214,25 +214,49 @@ std::string as_text(const inference::TextScore& score) {
                      score.num_tokens, score.loss(), score.perplexity());
 }
 
-int score(const InferOptions& options, inference::InferModel& model, at::Device device) {
-  std::vector<inference::TextScore> scores;
-  if (options.has("--data")) {
-    scores.push_back(inference::score_data(model, device, options.text("--data")));
-  } else {
-    scores = inference::score_texts(model, device, prompts_of(options, model));
-  }
+std::vector<inference::TextScore> scores_of(const InferOptions& options, inference::InferModel& model,
+                                            at::Device device) {
+  if (options.has("--data")) return {inference::score_data(model, device, options.text("--data"))};
+  return inference::score_texts(model, device, prompts_of(options, model));
+}
+
+inference::TextScore sum_of(const std::vector<inference::TextScore>& scores) {
   inference::TextScore all;
-  ordered_json list = ordered_json::array();
   for (const auto& one : scores) {
     all.log_probability += one.log_probability;
     all.num_tokens += one.num_tokens;
-    list.push_back(as_json(one));
-    if (!options.has("--json") && scores.size() > 1) print(as_text(one));
   }
+  return all;
+}
+
+// `source`: of the model, whose memory has been freed if it is loaded again with other weights.
+int score(const InferOptions& options, inference::ModelSource source) {
+  const auto with = [&](const inference::ModelSource& own) {
+    return scores_of(options, *inference::open_model(own), own.device);
+  };
+  std::optional<inference::TextScore> before;
+  if (options.has("--compare_weights")) {
+    inference::ModelSource whole = source;
+    whole.weight_type.reset();
+    before = sum_of(with(whole));
+  }
+  const auto scores = with(source);
+  const auto all = sum_of(scores);
   if (options.has("--json")) {
-    print_document(ordered_json{{"texts", list}, {"all", as_json(all)}});
-  } else {
-    print((scores.size() > 1 ? "all: " : "") + as_text(all));
+    ordered_json list = ordered_json::array();
+    for (const auto& one : scores) list.push_back(as_json(one));
+    ordered_json document{{"texts", list}, {"all", as_json(all)}};
+    if (before) document["without_weight_dtype"] = as_json(*before);
+    print_document(document);
+    return 0;
+  }
+  for (const auto& one : scores) {
+    if (scores.size() > 1) print(as_text(one));
+  }
+  print((scores.size() > 1 ? "all: " : "") + as_text(all));
+  if (before) {
+    print(fmt::format("without --weight_dtype: {}{} changes the perplexity by {:+.3f} %\n", as_text(*before),
+                      options.text("--weight_dtype"), 100 * (all.perplexity() / before->perplexity() - 1)));
   }
   return 0;
 }
@@ -270,9 +294,9 @@ int infer_command(const std::vector<std::string>& arguments) {
   const runtime::device::Device shared(device);
   auto source = model_source(options, shared, config.dtype);
   source.predicts_tokens = !options.has("--outputs");
+  if (options.has("--score")) return score(options, source);
   const auto model = inference::open_model(source);
-  if (options.has("--outputs")) return write_outputs(options, *model, device);
-  return options.has("--score") ? score(options, *model, device) : generate(options, config, *model, device);
+  return options.has("--outputs") ? write_outputs(options, *model, device) : generate(options, config, *model, device);
 }
 
 }  // namespace dslaunch::worker

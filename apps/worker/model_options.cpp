@@ -14,6 +14,14 @@ std::optional<at::ScalarType> dtype_named(const std::string& name) {
   return name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
 }
 
+std::optional<runtime::model::WeightType> weight_type_named(const std::string& name) {
+  using enum runtime::model::WeightType;
+  for (const auto type : {kInt8, kFp8, kInt4}) {
+    if (name == runtime::model::weight_type_name(type)) return type;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 at::Device open_device_of(const command_line::OptionTable& options) {
@@ -29,7 +37,8 @@ inference::ModelSource model_source(const command_line::OptionTable& options, co
           .nvme_path = options.text("--nvme_path"),
           .device = device.at(),
           .kernels = device.kernels(),
-          .dtype = dtype_named(dtype)};
+          .dtype = dtype_named(dtype),
+          .weight_type = weight_type_named(options.text("--weight_dtype"))};
 }
 
 inference::TextModelOptions text_model_options(const command_line::OptionTable& options) {

@@ -30,6 +30,7 @@ constexpr OptionRow kTextRows[] = {
     {"--length_penalty", kReal, "F", "of beams: above 0 prefers longer texts (1)", -1e9},
     {"--early_stopping", kText, "", "of beams (false)", 0, {"true", "false", "never"}},
     {"--score", kSwitch, "", "log-probability and perplexity of the given texts, or of --data", 0, {}, "Other tasks"},
+    {"--compare_weights", kSwitch, "", "--score with and without --weight_dtype: what it costs"},
     {"--data", kText, "FILE", "samples for forward, in the formats of data.train"},
     {"--inputs", kText, "a,b", "arrays of --data in the order of forward"},
     {"--labels", kText, "c", "arrays of --data after the inputs"},
@@ -57,6 +58,7 @@ InferOptions::InferOptions() : OptionTable(all_rows()) {}
 
 void check_infer_options(InferOptions& options) {
   options.require_source("infer", "which model? dslaunch infer MODEL.pt|CKPT --prompt TEXT");
+  check_model_options(options);
   const bool has_text =
       options.has("--prompt") || options.has("--prompts") || options.has("--ids") || options.has("--messages");
   if (options.has("--outputs") != (options.has("--data") && !options.has("--score"))) {
@@ -66,6 +68,13 @@ void check_infer_options(InferOptions& options) {
   if (!has_text && !options.has("--data"))
     usage_error("continue which text? --prompt TEXT, --prompts FILE, --messages FILE or --ids 1,2,3");
   if (has_text && options.has("--data")) usage_error("--data goes without prompts");
+  if (options.has("--weight_dtype") && options.has("--outputs")) {
+    usage_error(
+        "--weight_dtype goes with texts and --score, not with --outputs, which runs forward as the file has it");
+  }
+  if (options.has("--compare_weights") && !(options.has("--weight_dtype") && options.has("--score"))) {
+    usage_error("--compare_weights goes with --score and --weight_dtype");
+  }
   const bool draws = options.real("--temperature", 0) > 0 || options.has("--top_k") || options.has("--top_p") ||
                      options.has("--min_p");
   if (options.has("--greedy") && draws)

@@ -79,12 +79,18 @@ const std::vector<OptionRow>& model_option_rows() {
        "tokenizer.json, a SentencePiece model, or a directory with one; default: the model's"},
       {"--device", kText, "", "auto: a GPU if there are any, else CPU", 0, {"auto", "cpu", "cuda"}},
       {"--dtype", kText, "", "default: the types of the file", 0, {"fp32", "bf16", "fp16"}},
+      {"--weight_dtype", kText, "", "linear layers keep their weights in 8 or 4 bits", 0, {"int8", "fp8", "int4"}},
       {"--no_cache", kSwitch, "", "compute the whole text again for each token"},
       {"--cache_bytes", kSize, "SIZE", "what kept keys and values may take, as 4GiB; default: what there is"},
       {"--nvme_path", kText, "DIR",
        "parameters rest in a file there, and are read as the model runs: for models larger than memory"},
   };
   return kRows;
+}
+
+void check_model_options(const OptionTable& options) {
+  if (!options.has("--weight_dtype") || !options.has("--nvme_path")) return;
+  usage_error("--weight_dtype goes without --nvme_path, whose parameters stay in the file");
 }
 
 const OptionRow& OptionTable::row_of(std::string_view name) const {

@@ -62,5 +62,7 @@ class OptionTable {
 
 // Options of the model, which every command with one has.
 const std::vector<OptionRow>& model_option_rows();
+// Throws UserError(64) for those that exclude each other.
+void check_model_options(const OptionTable& options);
 
 }  // namespace dslaunch::command_line

@@ -37,6 +37,7 @@ ServeOptions::ServeOptions() : OptionTable(all_rows()) {}
 
 void check_serve_options(ServeOptions& options) {
   options.require_source("serve", "which model? dslaunch serve MODEL.pt|CKPT");
+  check_model_options(options);
   if (options.has("--token") && options.has("--token_file")) usage_error("--token and --token_file exclude each other");
   if (const int64_t port = options.number("--port", kDefaultServePort); port > kLastPort) {
     usage_error(fmt::format("--port {}: ports are at most {}", port, kLastPort));

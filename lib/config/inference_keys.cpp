@@ -74,7 +74,7 @@ constexpr Row kRows[] = {
     {"ckpt_config", kNote, kBySource},
     {"save_mp_checkpoint_path", kRefused, "a model is not cut for inference, so there is nothing to save"},
     {"zero", kNote, "--nvme_path DIR reads the parameters of units as they run"},
-    {"quant", kRefused, "weights are computed with in fp32, bf16 or fp16"},
+    {"quant", kRefused, "int8, fp8 and int4 weights are asked for with --weight_dtype"},
     {"mpu", kRefused, "an object of Python"},
     {"ep_group", kRefused, "an object of Python"},
     {"ep_mp_group", kRefused, "an object of Python"},

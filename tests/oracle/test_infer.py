@@ -4,6 +4,7 @@ that return only their loss. Skipped where transformers is not installed (script
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_infer.py [Generation...]"""
 import contextlib
+import copy
 import json
 import os
 import pty
@@ -162,6 +163,46 @@ class Generation(InferTest):
                 loss = torch.nn.functional.cross_entropy(model(text[None]).logits[0, :-1], text[1:])
                 self.assertAlmostEqual(score["loss"], loss.item(), delta=1e-5)
         self.assertEqual(found["all"]["tokens"], sum(len(text) - 1 for text in texts))
+
+    def quantize(self, model):
+        """The weights of linear layers that are wide enough, as --weight_dtype int8 keeps them; their names."""
+        names = []
+        for name, module in model.named_modules():
+            is_transposed = type(module).__name__ == "Conv1D"  # of gpt2
+            if not (is_transposed or isinstance(module, torch.nn.Linear)):
+                continue
+            rows = module.weight.data.T if is_transposed else module.weight.data
+            if min(rows.shape) < 32:
+                continue
+            scale = rows.abs().amax(1, keepdim=True) / 127
+            value = torch.round(rows / scale) * scale
+            module.weight = torch.nn.Parameter(value.T.contiguous() if is_transposed else value)  # a head's own
+            names.append(name)
+        return names
+
+    def test_texts_of_quantized_weights_are_those_of_pytorch(self):
+        path, model = self.export_of("llama")
+        model = copy.deepcopy(model)
+        self.assertEqual(len(self.quantize(model)), 5 * 2 + 1)
+        found = self.infer(path, "--weight_dtype", "int8", "--num_tokens", str(NUM_TOKENS), "--greedy", "--ids", "5,9,13")
+        self.assertEqual(found["texts"][0]["ids"], self.expected(model, PROMPTS[0]))
+        self.assertEqual([found["report"]["cache"], found["report"]["weight_types"]], ["on", "int8, fp32"])
+
+    def test_scores_of_quantized_weights_are_those_of_pytorch(self):
+        """Beside those of the whole weights. gpt2's layers have their weights transposed, and its head that of the embedding."""
+        path, model = self.export_of("gpt2")
+        model, ids = copy.deepcopy(model), PROMPTS[1]
+        whole = self.loss(model, ids)
+        self.assertEqual(len(self.quantize(model)), 4 * 2 + 1)
+        found = self.infer(path, "--weight_dtype", "int8", "--score", "--compare_weights", "--ids", ",".join(map(str, ids)))
+        self.assertAlmostEqual(found["all"]["loss"], self.loss(model, ids), delta=1e-5)
+        self.assertAlmostEqual(found["without_weight_dtype"]["loss"], whole, delta=1e-5)
+        self.assertNotAlmostEqual(found["all"]["loss"], whole, delta=1e-5)
+
+    def loss(self, model, ids):
+        ids = torch.tensor(ids)
+        with torch.no_grad():
+            return torch.nn.functional.cross_entropy(model(ids[None]).logits[0, :-1], ids[1:]).item()
 
     def test_scores_of_answers_are_the_losses_of_training(self):
         """Of data with padding: the encoder's by its mask, the labels' by -100."""

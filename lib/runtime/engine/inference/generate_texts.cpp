@@ -140,6 +140,7 @@ class Generation {
   InferReport finished_report() {
     InferReport report = session_.report();
     report.weight_bytes = model_.model().weight_bytes();
+    report.weight_types = model_.model().weight_types();
     report.cache_bytes = decoder_->peak_cache_bytes();
     if (!model_.device().is_cpu()) {
       report.peak_bytes = read_device_memory(model_.device()).peak_allocated;

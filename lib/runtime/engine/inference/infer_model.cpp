@@ -4,10 +4,11 @@
 
 #include <filesystem>
 #include <functional>
-#include <numeric>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/engine/inference/streamed_parameters.hpp"
 #include "runtime/engine/setup/file_verification.hpp"
@@ -22,6 +23,13 @@ namespace dslaunch::runtime::engine::inference {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::string dtype_name(at::ScalarType dtype) {
+  return dtype == at::kFloat      ? "fp32"
+         : dtype == at::kHalf     ? "fp16"
+         : dtype == at::kBFloat16 ? "bf16"
+                                  : at::toString(dtype);
+}
 
 // Read once, and held whole.
 class HeldParameters final : public UnitParameters {
@@ -61,10 +69,21 @@ class LoadedModel : public InferModel {
   const std::string& file() const override { return file_; }
   const std::optional<HuggingFaceFacts>& hugging_face() const override { return hugging_face_; }
   int64_t weight_bytes() const override {
-    return std::accumulate(table().parameters.begin(), table().parameters.end(), int64_t{0},
-                           [this](int64_t sum, const ParameterInfo& info) {
-                             return sum + info.numel * static_cast<int64_t>(c10::elementSize(dtype_of(info.dtype)));
-                           });
+    int64_t sum = quantized_bytes_;
+    for (size_t i = 0; i < table().parameters.size(); ++i) {
+      const ParameterInfo& info = table().parameters[i];
+      if (is_held(i)) sum += info.numel * static_cast<int64_t>(c10::elementSize(dtype_of(info.dtype)));
+    }
+    return sum;
+  }
+  std::string weight_types() const override {
+    std::set<std::string> names;
+    for (size_t i = 0; i < table().parameters.size(); ++i) {
+      if (is_held(i)) names.insert(dtype_name(dtype_of(table().parameters[i].dtype)));
+    }
+    std::vector<std::string> all(names.begin(), names.end());
+    if (!quantized_.weights.empty()) all.insert(all.begin(), model::weight_type_name(*source_.weight_type));
+    return fmt::format("{}", fmt::join(all, ", "));
   }
 
  protected:
@@ -73,9 +92,9 @@ class LoadedModel : public InferModel {
 
   // After buffers have their values.
   void take_parameters(const Read& read, const std::function<void()>& drop_pages) {
+    if (source_.weight_type) quantize_layers();
     model_->to_device(
-        source_.device, [this](const std::string&, at::ScalarType own) { return dtype_of(own); },
-        std::vector<bool>(table().parameters.size()));
+        source_.device, [this](const std::string&, at::ScalarType own) { return dtype_of(own); }, are_quantized());
     if (source_.nvme_path.empty()) {
       hold_parameters(read);
     } else {
@@ -92,17 +111,67 @@ class LoadedModel : public InferModel {
     return at::isFloatingType(own) ? source_.dtype.value_or(own) : own;
   }
 
-  at::Tensor read_whole(const Read& read, size_t parameter) {
+  // Whether its value is in its slot.
+  bool is_held(size_t parameter) const {
+    const auto own = quantized_.weights.find(static_cast<int>(parameter));
+    return own == quantized_.weights.end() || own->second.is_read_otherwise;
+  }
+
+  std::vector<bool> are_quantized() const {
+    std::vector<bool> out(table().parameters.size());
+    for (const auto& [parameter, weight] : quantized_.weights) out[static_cast<size_t>(parameter)] = true;
+    return out;
+  }
+
+  void quantize_layers() {
+    auto layers = model_->runnable->quantize_layers(*source_.weight_type, table());
+    const char* name = model::weight_type_name(*source_.weight_type);
+    const auto refuse = [&](const std::string& why) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("model '{}' has no linear layers whose weights can be {}: {}", file_, name, why));
+    };
+    if (!layers.ok()) {
+      const auto& tokens = model_->facts.tokens;
+      refuse(tokens && !tokens->ok() ? tokens->error() : layers.error());
+    }
+    const auto& kept = layers->kept;
+    if (layers->weights.empty()) refuse(kept.empty() ? "its graph multiplies by no parameters" : kept[0]);
+    if (!kept.empty()) {
+      log::info("{} of {} weights of linear layers stay as they are, the others become {}: {}{}", kept.size(),
+                kept.size() + layers->weights.size(), name, kept[0], kept.size() > 1 ? ", ..." : "");
+    }
+    quantized_ = *std::move(layers);
+  }
+
+  at::Tensor read_value(const Read& read, size_t parameter) {
     const ParameterInfo& info = table().parameters[parameter];
     at::Tensor value = at::empty({info.numel}, info.dtype);
     read(parameter, 0, value);
-    return fitted(value.view(info.shape), dtype_of(info.dtype)).to(source_.device, dtype_of(info.dtype));
+    return value.view(info.shape);
+  }
+
+  at::Tensor as_computed(const at::Tensor& value) const {
+    const auto dtype = dtype_of(value.scalar_type());
+    return fitted(value, dtype).to(source_.device, dtype);
+  }
+
+  at::Tensor read_whole(const Read& read, size_t parameter) { return as_computed(read_value(read, parameter)); }
+
+  // The part of a parameter that its slot gets: nothing, where all uses have the quantized value.
+  at::Tensor take_value(const Read& read, size_t parameter) {
+    const auto own = quantized_.weights.find(static_cast<int>(parameter));
+    if (own == quantized_.weights.end()) return read_whole(read, parameter);
+    const at::Tensor value = read_value(read, parameter);
+    const auto dtype = dtype_of(value.scalar_type());
+    quantized_bytes_ += own->second.take(value.to(source_.device), dtype);
+    own->second.take = nullptr;
+    return own->second.is_read_otherwise ? as_computed(value) : at::empty({0}, at::dtype(dtype).device(source_.device));
   }
 
   void hold_parameters(const Read& read) {
     auto held = std::make_unique<HeldParameters>(table());
     for (size_t i = 0; i < table().parameters.size(); ++i) {
-      at::Tensor value = read_whole(read, i);
+      at::Tensor value = take_value(read, i);
       if (!table().parameters[i].trainable) model_->tensors.set_frozen_value(static_cast<int>(i), value);
       held->set(i, std::move(value));
     }
@@ -135,6 +204,8 @@ class LoadedModel : public InferModel {
   std::optional<HuggingFaceFacts> hugging_face_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<UnitParameters> parameters_;
+  model::QuantizedLayers quantized_;
+  int64_t quantized_bytes_ = 0;
 };
 
 class CheckpointModel final : public LoadedModel {

@@ -10,6 +10,7 @@
 #include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/interface/graph_pass_options.hpp"
 #include "runtime/model/interface/model.hpp"
+#include "runtime/model/interface/quantized_layers.hpp"
 #include "runtime/state/hugging_face_facts.hpp"
 
 namespace dslaunch::runtime::engine::inference {
@@ -28,6 +29,8 @@ struct ModelSource {
   // On a GPU: what elementwise operators of a step become. Null: they run one by one.
   std::shared_ptr<generated_kernels::KernelLibrary> kernels = {};
   std::optional<at::ScalarType> dtype = {};  // empty: the types of the file
+  // Weights of linear layers are kept in few bits. With `predicts_tokens`, without `nvme_path`. Empty: in `dtype`.
+  std::optional<model::WeightType> weight_type = {};
   // Forward is cut to what predicts tokens, where that can be done (load_token_model).
   bool predicts_tokens = true;
   // How messages name these options; empty: the command or config has no such option.
@@ -43,6 +46,8 @@ class InferModel {
   virtual const std::string& file() const = 0;
   virtual const std::optional<HuggingFaceFacts>& hugging_face() const = 0;
   virtual int64_t weight_bytes() const = 0;
+  // What weights are kept as: "bf16", "int8, bf16"; empty: they are the run's.
+  virtual std::string weight_types() const { return {}; }
   // The config of the run that has trained it, as JSON; empty: it is not known.
   virtual std::string job_config() const { return {}; }
 };
@@ -51,7 +56,8 @@ class InferModel {
 model::GraphPassOptions inference_passes(at::ScalarType compute_dtype);
 
 // Throws UserError: 66 for a path that does not exist, 65 for what has no model (a directory of Hugging Face: with what
-// is needed) or no weights; SystemError and Error as offload::ParameterFile does.
+// is needed) or no weights, and for one without layers that `weight_type` applies to; SystemError and Error as
+// offload::ParameterFile does.
 std::unique_ptr<InferModel> open_model(const ModelSource& source);
 
 }  // namespace dslaunch::runtime::engine::inference

@@ -49,6 +49,7 @@ nlohmann::json as_json(const InferReport& report) {
             {"cache", report.cache_bytes},
             {"rest", rest_of(report)},
             {"peak", report.peak_bytes}}},
+          {"weight_types", report.weight_types},
           {"cache", report.cache},
           {"steps", report.steps}};
 }
@@ -65,8 +66,9 @@ std::string as_text(const InferReport& report) {
                         milliseconds(report.decode_steps, 0.5), milliseconds(report.decode_steps, 0.9),
                         milliseconds(report.decode_steps, 0.99));
   }
-  text += fmt::format("\nmemory at most {}: weights {}, cache {}, rest {}\ncache: {}\n",
+  text += fmt::format("\nmemory at most {}: weights {}{}, cache {}, rest {}\ncache: {}\n",
                       format_bytes(report.peak_bytes), format_bytes(report.weight_bytes),
+                      report.weight_types.empty() ? "" : fmt::format(" ({})", report.weight_types),
                       format_bytes(report.cache_bytes), format_bytes(rest_of(report)), report.cache);
   return text;
 }

@@ -16,6 +16,7 @@ struct InferReport {
   std::vector<Seconds> decode_steps;  // passes after that, each of one token of every text
   Seconds total{0};
   int64_t weight_bytes = 0, cache_bytes = 0;  // the cache: at most
+  std::string weight_types;                   // "bf16", "int8, bf16"; empty: not known
   int64_t peak_bytes = 0;                     // of the process on the host, or of the device
   std::string steps = "off";                  // "on the device", "captured" (as a CUDA graph), "off"
   std::string cache;                          // "on", or why it is off

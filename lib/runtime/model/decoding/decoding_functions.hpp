@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
+
+#include "runtime/model/decoding/quantized_weight.hpp"
 
 namespace dslaunch::runtime::model::decoding {
 
@@ -27,6 +30,11 @@ struct DecodingFunctions {
   // contiguous
   // -> outs [rows, outputs]. False, with nothing done: as above.
   bool (*multiply_rows)(const at::Tensor& input, at::TensorList weights, at::TensorList biases, at::TensorList outs);
+  // The same with weights of one QuantizedWeight::type, and input, biases and outs of one 16-bit type.
+  bool (*multiply_quantized_rows)(const at::Tensor& input, const std::vector<QuantizedWeightPtr>& weights,
+                                  at::TensorList biases, at::TensorList outs);
+  // Fills `out` [outputs, columns], contiguous: QuantizedWeight::whole().
+  void (*expand)(const QuantizedWeight& weight, const at::Tensor& out);
 };
 
 }  // namespace dslaunch::runtime::model::decoding

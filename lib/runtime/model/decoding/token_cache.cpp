@@ -17,6 +17,7 @@
 #include "runtime/model/decoding/cached_attention.hpp"
 #include "runtime/model/decoding/decode_graph.hpp"
 #include "runtime/model/decoding/position_tables.hpp"
+#include "runtime/model/decoding/quantized_layers.hpp"
 #include "runtime/model/decoding/row_products.hpp"
 #include "runtime/model/graph/walk.hpp"
 
@@ -55,7 +56,7 @@ Observed observe(Graph& graph) {
   for (Node* node : out.graph->nodes()) {
     if (node->kind() == c10::prim::Constant || node->kind() == c10::prim::GetAttr) continue;
     for (Value* output : node->outputs()) {
-      if (!is_tensor(output)) continue;
+      if (!is_tensor(output) || quantized_weight_of(output)) continue;
       values.push_back(output);
       out.names.push_back(output->debugName());
       out.operators.emplace_back(node->kind().toQualString());

@@ -16,6 +16,8 @@
 #include "runtime/model/interface/carried_values.hpp"
 #include "runtime/model/interface/graph_report.hpp"
 #include "runtime/model/interface/placement_report.hpp"
+#include "runtime/model/interface/quantized_layers.hpp"
+#include "runtime/state/parameter_table.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime::model {
@@ -112,6 +114,13 @@ class RunnableModel {
   // kept, as a clause.
   virtual Result<std::unique_ptr<CachedForward>> make_cached_forward([[maybe_unused]] const CacheOptions& options,
                                                                      [[maybe_unused]] int64_t vocabulary) {
+    return Failure{"its forward was not cut to what predicts tokens"};
+  }
+  // From now on linear layers of a model that was loaded to predict tokens have weights of this type, once these have
+  // taken their values; the others are as before. Before set_device(). `table`: of this model. Error: why no layer can
+  // have them, as a clause.
+  virtual Result<QuantizedLayers> quantize_layers([[maybe_unused]] WeightType type,
+                                                  [[maybe_unused]] const ParameterTable& table) {
     return Failure{"its forward was not cut to what predicts tokens"};
   }
   // Of a model that is not cut.

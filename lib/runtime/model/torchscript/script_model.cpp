@@ -3,12 +3,14 @@
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/resource_error.hpp"
+#include "runtime/model/decoding/quantized_layers.hpp"
 #include "runtime/model/decoding/token_cache.hpp"
 #include "runtime/model/fusion/segmenter.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
@@ -153,6 +155,28 @@ Result<std::unique_ptr<CachedForward>> ScriptModel::make_cached_forward(const Ca
     model.fuse = [services](torch::jit::Block* block) { fusion::fuse_regions(block, services); };
   }
   return decoding::make_token_cache(std::move(model), options);
+}
+
+Result<QuantizedLayers> ScriptModel::quantize_layers(WeightType type, const ParameterTable& table) {
+  DSL_CHECK(!has_device_, "quantize_layers comes before set_device");
+  if (token_inputs_.empty()) return RunnableModel::quantize_layers(type, table);
+  if (!blocks_.empty()) return Failure{"its units get their parameters one after the other"};
+  std::map<SlotKey, int> parameters;
+  const auto add = [&](const units::BoundUnit::Locations& locations, const std::vector<int>& members) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      for (const auto& location : locations.at(i)) {
+        if (location.keys.empty()) parameters[{location.object.get(), location.slot}] = members[i];
+      }
+    }
+  };
+  add(root_.locations, table.units.at(0).parameters);
+  add(root_.frozen_locations, table.units.at(0).frozen);
+  const auto parameter_at = [&](const SlotKey& slot) {
+    const auto found = parameters.find(slot);
+    return found == parameters.end() ? std::nullopt : std::optional(found->second);
+  };
+  auto& forward = torch::jit::toGraphFunction(module_.get_method("forward").function());
+  return decoding::quantize_layers(*forward.graph(), module_._ivalue(), table, parameter_at, type);
 }
 
 void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,

@@ -51,6 +51,7 @@ class ScriptModel : public RunnableModel {
   StageOutput run_stage(const std::vector<at::Tensor>& inputs, const CarriedValues& carried) override;
   GraphReport report_graphs() const override;
   Result<std::unique_ptr<CachedForward>> make_cached_forward(const CacheOptions& options, int64_t vocabulary) override;
+  Result<QuantizedLayers> quantize_layers(WeightType type, const ParameterTable& table) override;
 
  private:
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,

@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "kernels/cached_attention.h"
+#include "kernels/quantized_products.h"
 #include "kernels/row_products.h"
 #include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
@@ -15,6 +16,7 @@ namespace dslaunch::runtime::model::decoding {
 namespace {
 
 static_assert(kernels::kCachePageTokens == KeyCache::kPageTokens);
+static_assert(kernels::kInt4Group == kInt4Group);
 
 kernels::HeadRows rows_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr(), static_cast<size_t>(tensor.stride(1)), static_cast<size_t>(tensor.stride(2))};
@@ -81,8 +83,52 @@ bool multiply_rows_on_device(const at::Tensor& input, at::TensorList weights, at
   return true;
 }
 
+kernels::WeightFormat format_of(WeightType type) {
+  switch (type) {
+    case WeightType::kInt8:
+      return kernels::WeightFormat::kInt8;
+    case WeightType::kFp8:
+      return kernels::WeightFormat::kFp8;
+    default:
+      return kernels::WeightFormat::kInt4;
+  }
+}
+
+kernels::QuantizedMatrix matrix_of(const QuantizedWeight& weight) {
+  return {weight.values.const_data_ptr(), weight.scales.const_data_ptr(), static_cast<size_t>(weight.outputs)};
+}
+
+bool multiply_quantized_on_device(const at::Tensor& input, const std::vector<QuantizedWeightPtr>& weights,
+                                  at::TensorList biases, at::TensorList outs) {
+  if (weights.size() > static_cast<size_t>(kernels::kMaxQuantizedParts)) return false;
+  kernels::QuantizedProducts own;
+  own.input = input.const_data_ptr();
+  own.type = element_type(input.scalar_type());
+  own.format = format_of(weights[0]->type);
+  own.rows = static_cast<size_t>(input.size(0));
+  own.columns = static_cast<size_t>(input.size(1));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    own.parts[own.num_parts++] = {matrix_of(*weights[i]), biases[i].defined() ? biases[i].const_data_ptr() : nullptr,
+                                  outs[i].mutable_data_ptr()};
+  }
+  if (!kernels::quantized_products_fit(own)) return false;
+  const c10::cuda::CUDAGuard guard(input.device());
+  check_launch(kernels::launch_quantized_products(own, stream_of(input)), "quantized products", input);
+  return true;
+}
+
+void expand_on_device(const QuantizedWeight& weight, const at::Tensor& out) {
+  const c10::cuda::CUDAGuard guard(out.device());
+  check_launch(kernels::launch_expand(matrix_of(weight), format_of(weight.type), static_cast<size_t>(weight.columns),
+                                      element_type(out.scalar_type()), out.mutable_data_ptr(), stream_of(out)),
+               "expansion of a quantized weight", out);
+}
+
 }  // namespace
 
-const DecodingFunctions kDecodingFunctions{.attend = attend_on_device, .multiply_rows = multiply_rows_on_device};
+const DecodingFunctions kDecodingFunctions{.attend = attend_on_device,
+                                           .multiply_rows = multiply_rows_on_device,
+                                           .multiply_quantized_rows = multiply_quantized_on_device,
+                                           .expand = expand_on_device};
 
 }  // namespace dslaunch::runtime::model::decoding

@@ -124,6 +124,18 @@ TEST_CASE("what cannot continue a text is said", "[runtime][engine][generate]") 
   expect_error(ExitCode::kUsage, {"prompt is empty"}, [&] { continued(*second.model, continuing("")); });
 }
 
+TEST_CASE("a model without layers that can be quantized is refused", "[runtime][engine][generate]") {
+  FileModel text(make_text_net(counting_table(), 8));
+  ModelSource source{.path = text.folder / "text.pt", .weight_type = model::WeightType::kInt8};
+  expect_error(ExitCode::kBadInput,
+               {"no linear layers whose weights can be int8", "none of its outputs is named logits"},
+               [&] { open_model(source); });
+  FileModel unmixed(make_text_net(counting_table(), 8, "{'logits': logits}"));
+  source.path = unmixed.folder / "text.pt";
+  expect_error(ExitCode::kBadInput, {"whose weights can be int8", "multiplies by no parameters"},
+               [&] { open_model(source); });
+}
+
 TEST_CASE("a text goes through the tokenizer beside the model, or the one that is named",
           "[runtime][engine][generate]") {
   FileModel words(make_text_net(counting_table(), 8, "logits.mean(), torch.cat([logits, logits], -1)"));
