@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Greedy decoding of one text in bf16 by the peers of bench/generate: transformers' generate() with a static cache, which it
-compiles, and a plain Llama whose step is compiled with coordinate descent. Prints a JSON object. Weights are those of DIR,
-or random ones of its config: the time does not depend on them."""
+compiles, and a plain Llama whose step is compiled with coordinate descent, with bf16 or int8 weights. Prints a JSON object.
+Weights are those of DIR, or random ones of its config: the time does not depend on them."""
 import argparse
 import json
 import os
@@ -64,12 +64,35 @@ class PlainLlama(nn.Module):
         return self.head(x).argmax(-1)
 
 
-def plain(config, prompt, num_tokens):
+class Int8Linear(nn.Module):
+    """As gpt-fast and torchao have int8 weights: a scale for each output, and a product that inductor fuses with the cast."""
+
+    def __init__(self, linear):
+        super().__init__()
+        scale = linear.weight.float().abs().amax(1) / 127
+        self.register_buffer("weight", torch.round(linear.weight.float() / scale[:, None]).to(torch.int8))
+        self.register_buffer("scale", scale.to(linear.weight.dtype))
+
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
+def quantize(module):
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, Int8Linear(child))
+        else:
+            quantize(child)
+
+
+def plain(config, prompt, num_tokens, is_int8=False):
     torch._inductor.config.coordinate_descent_tuning = True
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
         model = PlainLlama(config, -(-(len(prompt) + num_tokens) // 64) * 64).eval()
         torch.set_default_dtype(torch.float32)
+    if is_int8:
+        quantize(model)
     step = torch.compile(lambda ids, position: model(ids, position), mode="reduce-overhead", fullgraph=True)
     ids = torch.tensor([prompt], device="cuda")
 
@@ -147,7 +170,7 @@ def save(config, directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=["save", "hf", "plain", "prompt"], required=True)
+    parser.add_argument("--kind", choices=["save", "hf", "plain", "plain_int8", "prompt"], required=True)
     parser.add_argument("--config", required=True, help="of transformers' Llama, as JSON")
     parser.add_argument("--dir", required=True)
     parser.add_argument("--prompt", type=json.loads, default=[])
@@ -165,7 +188,7 @@ def main():
             decode, behind = reading(args.dir, args.prompt)
         else:
             decode, behind = (hugging_face(config, args.dir, args.prompt, args.num_tokens) if args.kind == "hf" else
-                              plain(config, args.prompt, args.num_tokens))
+                              plain(config, args.prompt, args.num_tokens, is_int8=args.kind == "plain_int8"))
         decode(), decode()
         ms = statistics.median(decode() for _ in range(args.rounds))
         print(json.dumps({
