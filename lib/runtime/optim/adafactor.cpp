@@ -275,8 +275,7 @@ class Adafactor final : public FlatOptimizer {
                const at::Tensor& sums) const {
     const at::Tensor share = coefficients[kShare].to(at::kFloat);
     const auto move = [&](const at::Tensor& mean, const at::Tensor& now) {
-      const at::Tensor moved = mean + (now - mean) * share;
-      mean.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, mean, moved) : moved);
+      write_unless_skipped(mean, mean + (now - mean) * share, inputs.skip);
     };
     if (!is_factored(info_of(part.parameter))) {
       return move(state_of(part, kVariance), gradient_of(part, inputs).square());
@@ -325,13 +324,7 @@ class Adafactor final : public FlatOptimizer {
     const at::Tensor excess = (update_squares.sqrt() / (root * settings.clip_threshold)).clamp_min(1.0);
     const at::Tensor step = (size / excess).to(at::kFloat), decay = coefficients[kDecay].to(at::kFloat);
     const at::Tensor& master = part.arrays.master;
-    const at::Tensor moved = master - (update * step + master * decay);
-    master.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, master, moved) : moved);
-    if (part.arrays.low_precision.defined()) {
-      const at::Tensor& copy = part.arrays.low_precision;
-      const at::Tensor rounded = master.to(copy.scalar_type());
-      copy.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, copy, rounded) : rounded);
-    }
+    write_parameter(part.arrays, master - (update * step + master * decay), inputs.skip);
   }
 
   const std::vector<OptimizerGroup> groups_;

@@ -337,10 +337,6 @@ class Adam8bit final : public FlatOptimizer {
     return scales;
   }
 
-  static void write(const at::Tensor& to, const at::Tensor& values, const StepInputs& inputs) {
-    to.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, to, values.to(to.scalar_type())) : values);
-  }
-
   static at::Tensor updated(const Factors& f, const at::Tensor& p, const at::Tensor& m, const at::Tensor& v) {
     const at::Tensor denominator = v.sqrt() * f[kInverseRoot] + f[kEps];
     return p - (m / denominator * f[kStepSize] + p * f[kDecay]);
@@ -357,10 +353,11 @@ class Adam8bit final : public FlatOptimizer {
     for (size_t m = 0; m < kNumMoments; ++m) {
       const at::Tensor scales = scales_of(part, chunk, m, after.moments[m], shared);
       const at::Tensor nearest = codes(m, p.device()).nearest(after.moments[m], scales);
-      write(part.moments[m].codes.narrow(0, offset, count), chunk.elements(nearest), inputs);
-      write(part.moments[m].scales.narrow(0, chunk.first_block - part.first_block(), chunk.num_blocks), scales, inputs);
+      write_unless_skipped(part.moments[m].codes.narrow(0, offset, count), chunk.elements(nearest), inputs.skip);
+      write_unless_skipped(part.moments[m].scales.narrow(0, chunk.first_block - part.first_block(), chunk.num_blocks),
+                           scales, inputs.skip);
     }
-    write_parameters(update, offset, p, inputs);
+    write_parameter(narrow(update.arrays, offset, count), p, inputs.skip);
   }
 
   void update_small(const Update& update, const StepInputs& inputs) const {
@@ -370,16 +367,9 @@ class Adam8bit final : public FlatOptimizer {
     if (inputs.gradient_factor.defined()) g = g * inputs.gradient_factor;
     const at::Tensor new_m = m + (g - m) * f[kShare1], new_v = v * f[kBeta2] + g * g * f[kShare2];
     const at::Tensor p = updated(f, update.arrays.master, new_m, new_v);
-    write(m, new_m, inputs);
-    write(v, new_v, inputs);
-    write_parameters(update, 0, p, inputs);
-  }
-
-  static void write_parameters(const Update& update, int64_t offset, const at::Tensor& p, const StepInputs& inputs) {
-    write(update.arrays.master.narrow(0, offset, p.numel()), p, inputs);
-    if (update.arrays.low_precision.defined()) {
-      write(update.arrays.low_precision.narrow(0, offset, p.numel()), p, inputs);
-    }
+    write_unless_skipped(m, new_m, inputs.skip);
+    write_unless_skipped(v, new_v, inputs.skip);
+    write_parameter(update.arrays, p, inputs.skip);
   }
 
   at::Tensor widened_on_host(const Part& part, size_t m) const {

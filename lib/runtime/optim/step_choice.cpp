@@ -85,6 +85,15 @@ const StepRates& select_rates(const StepInputs& inputs) {
   return inputs.rates[static_cast<size_t>(row)];
 }
 
+void write_unless_skipped(const at::Tensor& to, const at::Tensor& values, const at::Tensor& skip) {
+  to.copy_(skip.defined() ? at::where(skip != 0, to, values.to(to.scalar_type())) : values);
+}
+
+void write_parameter(const StateArrays& arrays, const at::Tensor& values, const at::Tensor& skip) {
+  write_unless_skipped(arrays.master, values, skip);
+  if (arrays.low_precision.defined()) write_unless_skipped(arrays.low_precision, values, skip);
+}
+
 host::Range host_range(const StateArrays& arrays) {
   host::Range range{.master = arrays.master.mutable_data_ptr<float>(),
                     .gradient = arrays.gradient.const_data_ptr(),

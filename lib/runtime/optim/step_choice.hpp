@@ -23,6 +23,11 @@ float gradient_factor(const StepInputs& inputs);
 const StepRates& select_rates(const StepInputs& inputs);
 host::Range host_range(const StateArrays& arrays);
 
+// Copies the values, rounded to the type of `to`, unless `skip` (0-dim fp32 on the device; undefined: 0) is not 0.
+void write_unless_skipped(const at::Tensor& to, const at::Tensor& values, const at::Tensor& skip);
+// The same for the master and the parameter that is a copy of it.
+void write_parameter(const StateArrays& arrays, const at::Tensor& values, const at::Tensor& skip);
+
 // By set of coefficients (moment_starts.hpp); `coefficients_of(set, rates)`. One asynchronous copy to the device for
 // all of them; LibTorch keeps the pinned memory until the copy is done.
 template <class Coefficients, class Make>
