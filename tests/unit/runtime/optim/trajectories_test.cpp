@@ -13,61 +13,28 @@
 #include <thread>
 #include <vector>
 
-#include "config/load.hpp"
 #include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/moments.hpp"
 #include "support/checkout.hpp"
 #include "support/thread_communicator.hpp"
+#include "unit/runtime/optim/numbered_model.hpp"
 
 namespace {
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 using nlohmann::json;
+using test::gradient_value;
+using test::load_section;
+using test::start_value;
+using test::worst_difference;
+using Model = test::NumberedModel;
 
 constexpr int64_t kSteps = 200;
 
 json numbers() {
   std::ifstream in(test::source_file("tests/data/optimizers/optimizers.json"));
   return json::parse(in);
-}
-
-// The parameters in three units: what is no block, and two blocks.
-struct Model {
-  ParameterTable table;
-  std::vector<int64_t> first;  // where a parameter begins among the numbers
-  int64_t numel = 0;
-};
-
-Model make_model(const json& parameters) {
-  Model model;
-  model.table.units = {{"", {}}, {"blocks.0", {}}, {"blocks.1", {}}};
-  for (const auto& entry : parameters) {
-    ParameterInfo info;
-    info.name = entry["name"];
-    info.shape = entry["shape"].get<std::vector<int64_t>>();
-    info.numel = c10::multiply_integers(info.shape);
-    info.unit = info.name.rfind("blocks.0", 0) == 0 ? 1 : info.name.rfind("blocks.1", 0) == 0 ? 2 : 0;
-    model.table.units[static_cast<size_t>(info.unit)].parameters.push_back(
-        static_cast<int>(model.table.parameters.size()));
-    model.first.push_back(model.numel);
-    model.numel += info.numel;
-    model.table.parameters.push_back(std::move(info));
-  }
-  return model;
-}
-
-float start_value(int64_t i) {
-  return static_cast<float>((i * 53) % 997 - 498) / 256.0F;
-}
-float gradient_value(int64_t i, int64_t step) {
-  return static_cast<float>((i * 37 + step * 101 + i * step * 13) % 1009 - 504) / 512.0F;
-}
-
-config::JobConfig load(const json& section) {
-  const auto loaded = config::load_text(section.dump(), "case", config::Format::kHjson);
-  config::throw_if_bad(loaded);
-  return loaded.config;
 }
 
 struct Job {
@@ -131,7 +98,7 @@ void run_rank(Job& job, comm::Communicator& communicator) {
 }
 
 Job run_job(const Model& model, const json& section, int ranks) {
-  const auto config = load(section);
+  const auto config = load_section(section);
   const auto groups = optim::plan_optimizer_groups(config.optimizer, model.table);
   const std::vector<at::ScalarType> dtypes(model.table.parameters.size(), at::kFloat);
   const auto layout = plan_flat_groups(
@@ -153,19 +120,6 @@ Job run_job(const Model& model, const json& section, int ranks) {
   return job;
 }
 
-// The largest difference within a parameter over its largest value, the worst parameter counting.
-double worst_difference(const Model& model, const at::Tensor& got, const at::Tensor& expected) {
-  double worst = 0.0;
-  for (size_t i = 0; i < model.first.size(); ++i) {
-    const int64_t numel = model.table.parameters[i].numel;
-    if (numel == 0) continue;
-    const auto want = expected.narrow(0, model.first[i], numel);
-    const auto difference = (got.narrow(0, model.first[i], numel).to(at::kDouble) - want).abs().max().item<double>();
-    worst = std::max(worst, difference / want.abs().max().item<double>());
-  }
-  return worst;
-}
-
 // A step rounds each weight a few times by half a unit in the last place: 2^-24 of its size. Over n steps these
 // errors add up like a random walk; 4 sqrt(n) 2^-24 was never reached. Muon iterates in bf16, and how a processor adds
 // up a product of bf16 matrices is its own affair: a result may differ by a unit in the last place of bf16, 2^-8 of an
@@ -180,7 +134,7 @@ double bound(const std::string& name, int64_t step) {
 
 TEST_CASE("200 steps of every optimizer end where DeepSpeed's and PyTorch's do", "[runtime][trajectories]") {
   const json file = numbers();
-  const Model model = make_model(file["parameters"]);
+  const Model model = test::make_numbered_model(file["parameters"]);
   for (const auto& entry : file["cases"]) {
     const std::string name = entry["name"];
     const Job job = run_job(model, entry["config"], 1);
@@ -195,7 +149,7 @@ TEST_CASE("200 steps of every optimizer end where DeepSpeed's and PyTorch's do",
 
 TEST_CASE("shards on two and three ranks end on the same bits as one rank", "[runtime][trajectories]") {
   const json file = numbers();
-  const Model model = make_model(file["parameters"]);
+  const Model model = test::make_numbered_model(file["parameters"]);
   for (const auto& entry : file["cases"]) {
     const Job alone = run_job(model, entry["config"], 1);
     for (const int ranks : {2, 3}) {
@@ -210,8 +164,8 @@ TEST_CASE("shards on two and three ranks end on the same bits as one rank", "[ru
 }
 
 TEST_CASE("blocks of moments that shards cut have the bits of whole ones", "[runtime][trajectories][adam_8bit]") {
-  const Model model =
-      make_model(json::parse(R"([{"name": "a", "shape": [1000]}, {"name": "blocks.0.b", "shape": [37, 41]},
+  const Model model = test::make_numbered_model(
+      json::parse(R"([{"name": "a", "shape": [1000]}, {"name": "blocks.0.b", "shape": [37, 41]},
                                                  {"name": "blocks.0.c", "shape": [300]}])"));
   const json section{{"optimizer", {{"type", "AdamW8bit"}, {"params", {{"lr", 0.01}, {"min_8bit_size", 400}}}}}};
   const Job alone = run_job(model, section, 1);
