@@ -21,6 +21,9 @@ inline constexpr EnumName<OptimizerType> kOptimizerTypes[] = {
     {"ASGD", OptimizerType::kAsgd},
     {"Adafactor", OptimizerType::kAdafactor},
     {"AdamW8bit", OptimizerType::kAdamW8bit},
+    {"OneBitAdam", OptimizerType::kOneBitAdam},
+    {"OneBitLamb", OptimizerType::kOneBitLamb},
+    {"ZeroOneAdam", OptimizerType::kZeroOneAdam},
 };
 
 inline constexpr EnumName<SchedulerType> kSchedulerTypes[] = {

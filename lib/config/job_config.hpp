@@ -53,7 +53,16 @@ enum class OptimizerType {
   kAsgd,
   kAdafactor,
   kAdamW8bit,
+  kOneBitAdam,
+  kOneBitLamb,
+  kZeroOneAdam,
 };
+
+// Whether some of its steps take gradients that are not averaged, and exchange values of one bit instead.
+constexpr bool is_one_bit(OptimizerType type) {
+  return type == OptimizerType::kOneBitAdam || type == OptimizerType::kOneBitLamb ||
+         type == OptimizerType::kZeroOneAdam;
+}
 
 // Parameters with optimizer settings of their own: a parameter belongs to the first group with a matching pattern.
 struct ParameterGroup {
@@ -87,6 +96,11 @@ struct Optimizer {
   std::optional<double> eps1;                                    // Adafactor: empty: that of fp32
   double eps2 = 1e-3, beta2_decay = -0.8, clip_threshold = 1.0;  // Adafactor
   int64_t min_8bit_size = 4096;                                  // AdamW8bit: smaller parameters keep fp32 moments
+  int64_t freeze_step = 100'000;                                 // OneBitAdam, OneBitLamb: steps of the warm-up
+  double coeff_beta = 0.9;                                       // OneBitLamb, like the three below
+  double factor_min = 0.5, factor_max = 4.0, factor_threshold = 0.1;
+  int64_t var_freeze_step = 100'000, var_update_scaler = 16;  // ZeroOneAdam, like the two below
+  int64_t local_step_scaler = 32678, local_step_clipper = 16;
   double muon_lr = 0.02;               // Muon: lr of the matrices; `lr` is that of the other parameters
   std::vector<ParameterGroup> groups;  // in the order of the file
   std::vector<std::string> no_decay;   // patterns, or only "auto"; adds a last group without weight decay. Empty: none

@@ -19,7 +19,7 @@ struct Betas {
 constexpr KeySpec kRows[] = {
     section("optimizer"),
     key_as<EnumMember<kOptimizerTypes>, &JobConfig::optimizer, &Optimizer::type>("optimizer.type", "the optimizer")
-        .later("OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|LBFGS|SparseAdam")
+        .later("MuAdam|MuAdamW|MuSGD|LBFGS|SparseAdam")
         .also("FusedAdam=Adam|DeepSpeedCPUAdam=Adam|FusedLamb=Lamb|FusedLion=Lion|DeepSpeedCPULion=Lion|"
               "DeepSpeedCPUAdagrad=Adagrad|adamw_torch=AdamW|adamw_torch_fused=AdamW|adamw_hf=AdamW|adamw_8bit="
               "AdamW8bit|adamw_bnb_8bit=AdamW8bit")
@@ -114,6 +114,37 @@ constexpr KeySpec kRows[] = {
     key<&JobConfig::optimizer, &Optimizer::min_8bit_size>(
         "optimizer.params.min_8bit_size", "AdamW8bit: parameters with fewer elements keep their moments in fp32")
         .min(0),
+    key<&JobConfig::optimizer, &Optimizer::freeze_step>(
+        "optimizer.params.freeze_step",
+        "OneBitAdam, OneBitLamb: steps with averaged gradients, before the ones that exchange the momentum in one bit")
+        .min(1),
+    key<&JobConfig::optimizer, &Optimizer::coeff_beta>(
+        "optimizer.params.coeff_beta", "OneBitLamb: decay of the average of trust ratios that is kept from the warm-up")
+        .min(0)
+        .below(1),
+    key<&JobConfig::optimizer, &Optimizer::factor_max>("optimizer.params.factor_max",
+                                                       "OneBitLamb: largest factor of a kept trust ratio")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::factor_min>("optimizer.params.factor_min",
+                                                       "OneBitLamb: smallest factor of a kept trust ratio")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::factor_threshold>("optimizer.params.factor_threshold",
+                                                             "OneBitLamb: largest relative change of it in a step")
+        .min(0),
+    key<&JobConfig::optimizer, &Optimizer::var_freeze_step>("optimizer.params.var_freeze_step",
+                                                            "ZeroOneAdam: last step that may change the variance")
+        .min(1),
+    key<&JobConfig::optimizer, &Optimizer::var_update_scaler>(
+        "optimizer.params.var_update_scaler",
+        "ZeroOneAdam: changes of the variance after which the interval between them doubles")
+        .min(1),
+    key<&JobConfig::optimizer, &Optimizer::local_step_scaler>(
+        "optimizer.params.local_step_scaler",
+        "ZeroOneAdam: steps after which the interval between exchanges doubles, once the variance is fixed")
+        .min(1),
+    key<&JobConfig::optimizer, &Optimizer::local_step_clipper>("optimizer.params.local_step_clipper",
+                                                               "ZeroOneAdam: longest interval between exchanges")
+        .min(1),
     key<&JobConfig::optimizer, &Optimizer::muon_lr>("optimizer.params.muon_lr",
                                                     "Muon: learning rate of the matrices; null: lr, or 0.02")
         .unset()

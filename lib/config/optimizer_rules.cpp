@@ -18,6 +18,9 @@ struct AcceptedBy {
   std::string_view whole = {};     // what of whole parameters its step needs; empty: it is element-wise
 };
 
+// Of the optimizers that exchange values of one bit.
+constexpr std::string_view kWholeMomentum = "the momentum of whole parameters";
+
 constexpr AcceptedBy kOptimizers[] = {
     {"AdamW",
      "lr|betas|eps|weight_decay|bias_correction|adam_w_mode|torch_adam|amsgrad|maximize|set_grad_none|"
@@ -46,6 +49,17 @@ constexpr AcceptedBy kOptimizers[] = {
      "the largest magnitude of each block of a moment"},
     {"Adafactor", "lr|beta2_decay|eps1|eps2|d|weight_decay|maximize|foreach", "lr=0.01",
      "the mean squares of whole rows and columns"},
+    {"OneBitAdam",
+     "lr|betas|eps|weight_decay|freeze_step|bias_correction|eps_inside_sqrt|amsgrad|cuda_aware|comm_backend_name", "",
+     kWholeMomentum},
+    {"OneBitLamb",
+     "lr|betas|eps|weight_decay|max_coeff|min_coeff|freeze_step|coeff_beta|factor_max|factor_min|factor_threshold|"
+     "bias_correction|eps_inside_sqrt|amsgrad|cuda_aware|comm_backend_name",
+     "", kWholeMomentum},
+    {"ZeroOneAdam",
+     "lr|betas|eps|weight_decay|var_freeze_step|var_update_scaler|local_step_scaler|local_step_clipper|"
+     "bias_correction|eps_inside_sqrt|amsgrad|cuda_aware|comm_backend_name",
+     "", kWholeMomentum},
     {"ASGD", "lr|lambd|alpha|t0|weight_decay|maximize|foreach|capturable|differentiable", "lr=0.01|alpha=0.75"},
 };
 constexpr AcceptedBy kSchedulers[] = {
@@ -271,6 +285,48 @@ void check_rprop(Settings& settings) {
       "signs of gradients change it from there; leave the scheduler out");
 }
 
+void need_ordered_bounds(Settings& settings, const std::string& low, const std::string& high) {
+  const std::string section = "optimizer.params.";
+  if (settings.number(section + low) <= settings.number(section + high)) return;
+  settings.add_error(Issue::Kind::kRange, section + low, fmt::format("'{0}{1}' is above '{0}{2}'", section, low, high));
+}
+
+// Of the optimizers that exchange values of one bit.
+void check_one_bit(Settings& settings, const std::string& type) {
+  const auto refuse = [&](const std::string& path, const std::string& what) {
+    settings.add_error(Issue::Kind::kConflict, path, what);
+  };
+  const int64_t stage = settings.integer("zero_optimization.stage"), stages = settings.integer("pipeline.stages");
+  if (stage > 0) {
+    refuse("zero_optimization.stage",
+           fmt::format("{} needs ZeRO stage 0, but zero_optimization.stage is {}: every rank adds its own gradient to "
+                       "the momentum of whole parameters; set the stage to 0, or choose AdamW",
+                       type, stage));
+  }
+  if (stages > 1) {
+    refuse("pipeline.stages",
+           fmt::format("{} does not go with {} pipeline stages: its steps count the gradients of ranks that hold the "
+                       "whole model; set pipeline.stages to 1, or choose AdamW",
+                       type, stages));
+  }
+  if (settings.boolean("optimizer.params.amsgrad")) {
+    refuse(
+        "optimizer.params.amsgrad",
+        fmt::format("'optimizer.params.amsgrad' is rejected for {}, as in DeepSpeed: its variance is fixed after the "
+                    "warm-up; leave it out",
+                    type));
+  }
+  for (const char* name : {"bias_correction", "eps_inside_sqrt"}) {
+    const std::string path = std::string("optimizer.params.") + name;
+    if (settings.given(path)) {
+      settings.note(path,
+                    fmt::format("'{}' has no effect: {} accepts it and does not use it, as in DeepSpeed", path, type));
+    }
+    settings.solve(path, Value::of_bool(false), "solved");
+  }
+  if (type == "OneBitLamb") need_ordered_bounds(settings, "factor_min", "factor_max");
+}
+
 }  // namespace
 
 bool optimizer_accepts(std::string_view type, std::string_view name) {
@@ -309,10 +365,8 @@ void apply_optimizer_rules(Settings& settings) {
     }
   }
   if (type == "SGD" && settings.boolean("optimizer.params.nesterov")) check_nesterov(settings);
-  if (type == "Lamb" && settings.number("optimizer.params.min_coeff") > settings.number("optimizer.params.max_coeff")) {
-    settings.add_error(Issue::Kind::kRange, "optimizer.params.min_coeff",
-                       "'optimizer.params.min_coeff' is above 'optimizer.params.max_coeff'");
-  }
+  if (type == "Lamb" || type == "OneBitLamb") need_ordered_bounds(settings, "min_coeff", "max_coeff");
+  if (whole_parameters_of(type) == kWholeMomentum) check_one_bit(settings, type);
   check_parameter_groups(settings, type);
 }
 

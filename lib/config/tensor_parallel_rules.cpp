@@ -71,12 +71,18 @@ struct Exclusion {
   const char* value;  // a text, or empty: true
   const char* reason;
 };
+constexpr const char* kOneBitReason =
+    "its scales of values of one bit are those of whole parameters, whose parts are on the other tensor ranks; choose "
+    "AdamW, Adam or Lamb";
 constexpr Exclusion kExclusions[] = {
     {"optimizer.type", "Muon",
      "its step needs whole matrices, whose parts are on the other tensor ranks; choose AdamW, Adam, SGD, Lion, Adagrad "
      "or Lamb"},
     {"optimizer.type", "AdamW8bit",
      "its blocks are those of whole parameters, whose parts are on the other tensor ranks; choose AdamW"},
+    {"optimizer.type", "OneBitAdam", kOneBitReason},
+    {"optimizer.type", "OneBitLamb", kOneBitReason},
+    {"optimizer.type", "ZeroOneAdam", kOneBitReason},
     {"optimizer.type", "Adafactor",
      "its step needs the mean squares of whole rows and columns, whose parts are on the other tensor ranks; choose "
      "AdamW, Adam, SGD, Lion, Adagrad or Lamb"},

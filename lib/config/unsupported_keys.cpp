@@ -35,6 +35,8 @@ constexpr KeySpec tuning_named(std::string_view path, std::string_view what) {
 constexpr std::string_view kNoTorchCompile = "torch.compile works on Python; models here are TorchScript";
 constexpr std::string_view kNoGrain = "heads are kept whole; other dims are split as evenly as they divide";
 constexpr std::string_view kPythonObject = "an object of Python";
+constexpr std::string_view kOwnCollectives =
+    "values of one bit are exchanged as all others are, with NCCL between GPUs and Gloo between CPU ranks";
 constexpr std::string_view kNoLossScale = "bfloat16 needs no loss scale";
 
 constexpr KeySpec kTrainingKeys[] = {
@@ -62,17 +64,8 @@ constexpr KeySpec kTrainingKeys[] = {
     no_counterpart("optimizer.params.capturable", kBool, "false", "chooses one of PyTorch's implementations"),
     no_counterpart("optimizer.params.differentiable", kBool, "false", "chooses one of PyTorch's implementations"),
     tuning("optimizer.params.max_grad_norm", kFloat, "0.0", "rejected: gradient_clipping does this").min(0),
-    tuning("optimizer.params.freeze_step", kInt, "100000", "OneBitAdam, OneBitLamb: first compressed step").min(0),
-    tuning("optimizer.params.cuda_aware", kBool, "false", "1-bit optimizers with MPI"),
-    tuning("optimizer.params.comm_backend_name", kString, "\"nccl\"", "1-bit optimizers"),
-    tuning("optimizer.params.var_freeze_step", kInt, "100000", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.var_update_scaler", kInt, "16", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.local_step_scaler", kInt, "32678", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.local_step_clipper", kInt, "16", "ZeroOneAdam").min(0),
-    tuning("optimizer.params.coeff_beta", kFloat, "0.9", "OneBitLamb"),
-    tuning("optimizer.params.factor_max", kFloat, "4.0", "OneBitLamb"),
-    tuning("optimizer.params.factor_min", kFloat, "0.5", "OneBitLamb"),
-    tuning("optimizer.params.factor_threshold", kFloat, "0.1", "OneBitLamb"),
+    no_counterpart("optimizer.params.cuda_aware", kBool, "false", kOwnCollectives),
+    no_counterpart("optimizer.params.comm_backend_name", kString, "\"nccl\"", kOwnCollectives),
 
     no_counterpart("scheduler.params.cycle_first_stair_count", kInt, "0",
                    "DeepSpeed accepts it and does not use it either")

@@ -222,13 +222,13 @@ class Trainer:
         return norm
 
 
-def train(model_path, data_path, config, steps, shares=1):
+def train(model_path, data_path, config, steps, shares=1, trainer=Trainer):
     """The metrics of every step. Deterministic: one thread, one order. A function that makes the model may stand for its
     path."""
     torch.set_num_threads(1)
     make = model_path if callable(model_path) else lambda: torch.jit.load(model_path)
     models = [make() for _ in range(shares)]
-    trainer = Trainer(models, Samples(data_path, config), config)
+    trainer = trainer(models, Samples(data_path, config), config)
     return [trainer.step(k) for k in range(steps)]
 
 

@@ -13,6 +13,7 @@ import numpy
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support/python"))
+import one_bit_process  # noqa: E402
 import one_process  # noqa: E402
 import harness  # noqa: E402
 from pooled import PooledTest  # noqa: E402
@@ -223,6 +224,15 @@ class Recipes(PooledTest, OracleTest):
                 param.mul_(1 + 1e-7 * torch.randn(param.shape, generator=generator).sign())
         module.save(path)
         return path
+
+    def test_one_bit_adam(self):
+        """Two ranks that average gradients for 6 steps, and then exchange one bit for each element of the momentum."""
+        config = base_config("mlp", gradient_accumulation_steps=3, optimizer={"type": "OneBitAdam", "params": {
+            "lr": 2e-3, "weight_decay": 0.01, "eps": 1e-3, "freeze_step": 6}})
+        expected = one_process.train(self.env.model("mlp", "script"), self.env.data("mlp"), config, STEPS, 2,
+                                     one_bit_process.Trainer)
+        rows, _ = self.run_of("mlp", "script", config, 2)
+        self.assert_close(expected, rows, what="1-bit Adam")
 
     def test_biases_and_norms_without_weight_decay(self):
         optimizer = {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.5}, "no_decay": "auto"}

@@ -71,10 +71,11 @@ inline std::vector<json> metrics_of(const std::string& run_dir) {
 }
 
 // Of Adafactor's means there is one for each row or column of the last two dims, of AdamW8bit's scales one for each
-// block.
+// block, of what 1-bit Lamb keeps of its warm-up one.
 inline int64_t state_numel(const runtime::SavedTensor& tensor, const std::string& state) {
   const size_t dims = tensor.shape.size();
   if (state.ends_with("_scale")) return (tensor.numel() + 255) / 256;
+  if (state == "lamb_coeff_freeze" || state == "last_factor" || state == "scaling_coeff") return 1;
   if (state == "row_var") return tensor.numel() / tensor.shape[dims - 1];
   return state == "col_var" ? tensor.numel() / tensor.shape[dims - 2] : tensor.numel();
 }
@@ -84,9 +85,11 @@ inline States states_of(const std::string& checkpoint) {
   runtime::CheckpointReader reader(checkpoint);
   States out;
   for (const auto& tensor : reader.metadata().parameters) {
-    for (const char* state :
-         {"master", "exp_avg", "exp_avg_sq", "momentum", "square_avg", "momentum_buffer", "grad_avg", "prev",
-          "step_size", "row_var", "col_var", "variance", "exp_avg_scale", "exp_avg_sq_scale", "frozen", "buffer"}) {
+    for (const char* state : {"master",        "exp_avg",          "exp_avg_sq",       "momentum",
+                              "square_avg",    "momentum_buffer",  "grad_avg",         "prev",
+                              "step_size",     "row_var",          "col_var",          "variance",
+                              "exp_avg_scale", "exp_avg_sq_scale", "exp_avg_sq_fresh", "lamb_coeff_freeze",
+                              "last_factor",   "scaling_coeff",    "frozen",           "buffer"}) {
       if (!reader.has(tensor.name, state)) continue;
       at::Tensor values = at::empty({state_numel(tensor, state)}, at::kFloat);
       reader.read_into(tensor.name, state, 0, values);

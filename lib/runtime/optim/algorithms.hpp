@@ -12,6 +12,9 @@ std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup
 std::unique_ptr<FlatOptimizer> make_lamb(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_adafactor(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_adam_8bit(const OptimizerGroups& groups, FlatLayout layout);
+std::unique_ptr<FlatOptimizer> make_one_bit_adam(const OptimizerGroups& groups, FlatLayout layout);
+std::unique_ptr<FlatOptimizer> make_one_bit_lamb(const OptimizerGroups& groups, FlatLayout layout);
+std::unique_ptr<FlatOptimizer> make_zero_one_adam(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_muon(const OptimizerGroups& groups, FlatLayout layout);
 
 // Muon's change of a parameter of this shape (two dims or more, with a positive number of elements) is this tensor

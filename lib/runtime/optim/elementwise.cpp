@@ -171,6 +171,9 @@ std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup
     case OptimizerType::kLamb:
     case OptimizerType::kAdafactor:
     case OptimizerType::kAdamW8bit:
+    case OptimizerType::kOneBitAdam:
+    case OptimizerType::kOneBitLamb:
+    case OptimizerType::kZeroOneAdam:
       break;
   }
   throw InternalError(__FILE__, __LINE__, "settings.type", "the optimizer is not element-wise");

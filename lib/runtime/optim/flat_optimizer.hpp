@@ -1,13 +1,14 @@
 // Optimizers over spans of flat parameters. The element-wise ones (Adam, SGD, Lion, Adagrad) update each element of the
 // fp32 master from the same element of the gradient and the moments, so a span may be cut anywhere and the result is
 // the same bit by bit. LAMB needs norms, Adafactor means over rows and columns and Muon matrices of whole parameters;
-// they get the parts that other ranks hold through the communicator of the layout. Results do not depend on the number
+// they get the parts that other ranks hold through the communicator of the layout. The
+// 1-bit optimizers compress whole parameters, which every rank holds. Results do not depend on the number
 // of threads.
 //
 // Host tensors are updated before the call returns, by the threads that parallel_ranges() uses. CUDA tensors are
 // updated on the current stream without a host synchronization: the kernels read factor, skip and count of applied
 // steps there. One thread at a time per optimizer; optimizers have no state of their own (their state is in the
-// moments) but for Adafactor and AdamW8bit.
+// moments) but for Adafactor, AdamW8bit and the 1-bit optimizers.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -54,6 +55,10 @@ struct FlatLayout {
   comm::Communicator* ranks = nullptr;  // each flat group is split evenly among them; null: this rank holds all of it
   // Each holds its own slices of parameters, and the parameters without a slice as all others do; null: one.
   comm::Communicator* tensor_ranks = nullptr;
+  // Each holds all flat groups (ZeRO stage 0), and its own gradients where an optimizer does not average them; null:
+  // one, or the optimizer makes no steps.
+  comm::Communicator* replicas = nullptr;
+  int num_replicas = 1;
 };
 
 // Of a parameter, beside moments or instead of them: what a checkpoint stores of it.
@@ -73,6 +78,10 @@ class FlatOptimizer {
   virtual const std::vector<std::string>& moment_names(int group) const = 0;
   // The value of a moment before the first step.
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
+  // Whether the `step`-th applied step takes gradients that are averaged over the ranks; else each rank gives its own,
+  // and the step is collective among FlatLayout::replicas. The host knows exactly how many steps were applied before
+  // it: its inputs have the rates of that step alone.
+  virtual bool averages_gradients(int64_t /*step*/) const { return true; }
   // State that is not one fp32 value for each element is the optimizer's own: Adafactor's means, AdamW8bit's codes.
   // What it takes for all spans of a rank:
   virtual int64_t own_state_bytes(std::span<const StateSpan> /*spans*/) const { return 0; }
@@ -83,10 +92,10 @@ class FlatOptimizer {
   virtual void restore_own_state(const ReadOwnState& /*read*/) {}
   // One step over spans whose arrays are all on one device. Writes masters, moments and low-precision copies.
   // Element-wise optimizers take any part of a rank's spans in any order; only where moments began at different steps
-  // does it matter where the spans lie. LAMB, Adafactor and Muon take all spans of this rank in one call, which all
-  // ranks of the layout make together. Gradients are fp32; on the host element-wise optimizers read bf16 and fp16 too,
-  // with the same result as from the gradient widened to fp32. Throws InternalError for tensors that do not match,
-  // UserError 69 for CUDA tensors without the CUDA module.
+  // does it matter where the spans lie. LAMB, Adafactor, Muon and the 1-bit optimizers take all spans of this rank in
+  // one call, which all ranks of the layout make together. Gradients are fp32; on the host element-wise optimizers read
+  // bf16 and fp16 too, with the same result as from the gradient widened to fp32. Throws InternalError for tensors that
+  // do not match, UserError 69 for CUDA tensors without the CUDA module.
   virtual void step(std::span<const SpanState> states, const StepInputs& inputs) const = 0;
 };
 

@@ -212,7 +212,8 @@ class BucketedAllReduce final : public GradientReduction {
     unused.run();
     if (options_.predivide != 1.0) buffer.sum.div_(options_.predivide);
     at::Tensor wire = buffer.sum;
-    if (data_group_.size() > 1) {
+    const bool averages = !options_.averages_gradients || options_.averages_gradients();
+    if (data_group_.size() > 1 && averages) {
       wire = wire.to(wire_dtype(groups_[index], options_));
       if (own.size() < wire.numel()) {
         reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);

@@ -35,8 +35,10 @@ struct ShardingOptions {
   bool accumulates = false;  // a step has several micro batches, or those of a pipeline; for plans of memory
   std::optional<at::ScalarType> communication_dtype;  // empty: the group's compute dtype
   double predivide = 1.0;                             // gradients are divided by it before they are summed
-  bool use_reduce_scatter = true;                     // false: all-reduce, then each rank takes its slice
-  bool use_all_gather = true;                         // false: every owner broadcasts its slice
+  // Stage 0: asked when a group's gradients are complete; false: they stay this rank's. Empty: they are averaged.
+  std::function<bool()> averages_gradients;
+  bool use_reduce_scatter = true;  // false: all-reduce, then each rank takes its slice
+  bool use_all_gather = true;      // false: every owner broadcasts its slice
 
   // Stage 3, in elements.
   int64_t persistence_threshold = 100'000;

@@ -34,7 +34,7 @@ TEST_CASE("a config with a slip is refused with its place and exit code 65", "[c
       {"{\"optimizer\": {\"type\": \"Adamm\", \"params\": {\"lr\": 1e-3}}}",
        "DIR/ds.json:1:24: 'optimizer.type' must be AdamW, Adam, SGD, Adagrad, Lamb, Lion, Muon, RMSprop, NAdam, RAdam, "
        "Adamax, "
-       "Adadelta, Rprop, ASGD, Adafactor or AdamW8bit, not the text "
+       "Adadelta, Rprop, ASGD, Adafactor, AdamW8bit, OneBitAdam, OneBitLamb or ZeroOneAdam, not the text "
        "\"Adamm\" (did you mean 'AdamW'?)"},
       {"{\"scheduler\": {\"type\": \"WarmUpLRR\", \"params\": {}}}",
        "DIR/ds.json:1:24: 'scheduler.type' must be WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest, OneCycle, "

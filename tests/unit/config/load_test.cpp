@@ -242,8 +242,7 @@ TEST_CASE("features that are not built yet are refused only when they are switch
        "zero_optimization.zenflow"},
       {"{aio: {use_gds: false}}", "{aio: {use_gds: true}}", "aio.use_gds"},
       {"{comet: {enabled: false, project: \"x\"}}", "{comet: {enabled: true}}", "comet.enabled"},
-      {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"OneBitLamb\", params: {max_coeff: 5}}}",
-       "optimizer.type"},
+      {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"MuSGD\", params: {momentum: 0.9}}}", "optimizer.type"},
       {"{datastates_ckpt: false}", "{datastates_ckpt: {}}", "datastates_ckpt"},
       {"{weight_quantization: {enabled: false}}", "{weight_quantization: {num_bits: 4}}", "weight_quantization"},
       {"{sparse_attention: null}", "{sparse_attention: {mode: \"fixed\"}}", "sparse_attention"},
@@ -306,7 +305,7 @@ TEST_CASE("ranks that hpZ's groups do not divide are refused as a run refuses th
 TEST_CASE("a refusal says what is supported now", "[config][load]") {
   CHECK_THAT(only_line("{optimizer: {type: \"LBFGS\"}}"),
              Contains("supported now: AdamW, Adam, SGD, Adagrad, Lamb, Lion, Muon, RMSprop, NAdam, RAdam, Adamax, "
-                      "Adadelta, Rprop, ASGD, Adafactor or AdamW8bit"));
+                      "Adadelta, Rprop, ASGD, Adafactor, AdamW8bit, OneBitAdam, OneBitLamb or ZeroOneAdam"));
   CHECK_THAT(only_line("{bf16: {enabled: true, bf16_optimizer_states: true}}"),
              Contains("leave it out or switch it off"));
 }

@@ -70,7 +70,7 @@ TEST_CASE("an optimizer refuses parameters of another one", "[config][optimizer_
   CHECK_THAT(only_line("{optimizer: {type: \"Lion\", params: {eps: 1e-8}}}"), Contains("not a parameter of Lion"));
   CHECK_THAT(only_line("{optimizer: {type: \"Lamb\", params: {min_coeff: 2, max_coeff: 1}}}"),
              Contains("is above 'optimizer.params.max_coeff'"));
-  CHECK_THAT(only_line("{optimizer: {type: \"OneBitAdam\"}}"), Contains("not supported yet"));
+  CHECK_THAT(only_line("{optimizer: {type: \"MuAdam\"}}"), Contains("not supported yet"));
 }
 
 TEST_CASE("every optimizer has its own parameters and defaults", "[config][optimizer_rules]") {
@@ -155,6 +155,36 @@ TEST_CASE("parameters of torch's optimizers that make no sense are refused", "[c
   const auto untested = load("{zero_allow_untested_optimizer: true, optimizer: {type: \"RMSprop\"}}");
   CHECK(untested.ok());
   CHECK(has_note(untested, "zero_allow_untested_optimizer"));
+}
+
+TEST_CASE("optimizers that exchange one bit have DeepSpeed's parameters", "[config][optimizer_rules]") {
+  const auto adam = load("{optimizer: {type: \"OneBitAdam\", params: {freeze_step: 7, comm_backend_name: \"mpi\"}}}");
+  INFO(all_lines(adam));
+  REQUIRE(adam.ok());
+  CHECK(adam.config.optimizer.type == OptimizerType::kOneBitAdam);
+  CHECK(adam.config.optimizer.freeze_step == 7);
+  CHECK_FALSE(adam.config.optimizer.bias_correction);
+  CHECK(has_note(adam, "comm_backend_name"));
+  const auto lamb = load("{optimizer: {type: \"OneBitLamb\"}}").config.optimizer;
+  CHECK(std::tuple(lamb.freeze_step, lamb.coeff_beta, lamb.factor_max, lamb.factor_min, lamb.factor_threshold) ==
+        std::tuple(100000, 0.9, 4.0, 0.5, 0.1));
+  const auto zero_one = load("{optimizer: {type: \"ZeroOneAdam\"}}").config.optimizer;
+  CHECK(std::tuple(zero_one.var_freeze_step, zero_one.var_update_scaler, zero_one.local_step_scaler,
+                   zero_one.local_step_clipper) == std::tuple(100000, 16, 32678, 16));
+  CHECK(has_note(load("{optimizer: {type: \"ZeroOneAdam\", params: {bias_correction: true}}}"), "has no effect"));
+}
+
+TEST_CASE("what does not go with an exchange of one bit is refused", "[config][optimizer_rules]") {
+  const auto line = [](const std::string& params, const std::string& more = "", int ranks = 1) {
+    return only_line("{optimizer: {type: \"OneBitLamb\", params: {" + params + "}}" + more + "}", ranks);
+  };
+  CHECK_THAT(line("freeze_step: 0"), Contains("'optimizer.params.freeze_step'"));
+  CHECK_THAT(line("amsgrad: true"), Contains("'optimizer.params.amsgrad' is rejected for OneBitLamb"));
+  CHECK_THAT(line("factor_min: 5"), Contains("'optimizer.params.factor_min' is above 'optimizer.params.factor_max'"));
+  CHECK_THAT(line("var_freeze_step: 5"), Contains("is not a parameter of OneBitLamb"));
+  CHECK_THAT(line("", ", zero_optimization: {stage: 2}"), Contains("OneBitLamb needs ZeRO stage 0"));
+  CHECK_THAT(line("", ", pipeline: {stages: 2}", 2), Contains("OneBitLamb does not go with 2 pipeline stages"));
+  CHECK_THAT(line("", ", tensor_parallel: {size: 2}", 2), Contains("does not go with 2 tensor ranks"));
 }
 
 TEST_CASE("Muon has two learning rates", "[config][optimizer_rules]") {
@@ -304,7 +334,7 @@ TEST_CASE("optimizers are known by their names in DeepSpeed's and transformers' 
     CHECK(num_notes(result, "'optimizer.params.learning_rate' is 'optimizer.params.lr' here") == 1);
   }
   CHECK(load("{optimizer: {type: \"adamw_torch\"}}").config.optimizer.type == OptimizerType::kAdamW);
-  CHECK_THAT(only_line("{optimizer: {type: \"AdamX\"}}"), !Contains("OneBitAdam") && Contains("Muon"));
+  CHECK_THAT(only_line("{optimizer: {type: \"AdamX\"}}"), !Contains("MuAdam") && Contains("Muon"));
 }
 
 TEST_CASE("transformers' names of schedules stand for those of its DeepSpeed integration",

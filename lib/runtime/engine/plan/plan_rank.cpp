@@ -105,7 +105,9 @@ RankMemory plan_rank(const PlannedModel& model, const config::JobConfig& config,
   const ParameterTable& table = model.table;
   const auto [options, optimizer_groups, num_moments, sharding, layout] = plan_sharding(model, config, rank);
   hpz_group(rank.rank, rank.num_data_ranks, config.zero.hpz_partition_size);  // throws for ranks that do not divide
-  const auto optimizer = optim::make_flat_optimizer(optimizer_groups, {&table, &layout.groups});
+  const auto optimizer = optim::make_flat_optimizer(
+      optimizer_groups,
+      {.table = &table, .groups = &layout.groups, .num_replicas = layout.num_shards > 1 ? 1 : rank.num_data_ranks});
   RankOfState of{.rank = rank.rank, .num_data_ranks = rank.num_data_ranks};
   of.secondary_ranks = config.zero.hpz_partition_size;
   of.moments_of = [&](int group) { return static_cast<int64_t>(optimizer->moment_names(group).size()); };

@@ -47,6 +47,9 @@ Result<> check_capturable(const config::JobConfig& config, at::Device device, bo
     }
   }
   if (config.data_efficiency.random_ltd) return Failure{"random_ltd draws positions on the host"};
+  if (config::is_one_bit(config.optimizer.type)) {
+    return Failure{"the optimizer averages gradients in some of its steps only"};
+  }
   if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
   return {};
 }

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/scope_exit.hpp"
+#include "config/enum_names.hpp"
 #include "file_io/storage.hpp"
 #include "runtime/engine/step/sharding_choice.hpp"
 #include "runtime/engine/step/stage_memory.hpp"
@@ -59,6 +60,7 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
       count_offloaded_moments(model.facts.table, config, optimizer_groups_, options.for_evaluation);
   auto sharding = choose_sharding(model.facts.table, config, options, groups.mesh.data, num_moments);
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
+  sharding.averages_gradients = [this] { return averages_gradients_; };
   sharding.tied = {tied_.trained(),
                    [this](int parameter, const at::Tensor& gradient) { tied_.sum(parameter, gradient); }};
   if (!ownership_.owns_all_shards()) {
@@ -88,9 +90,13 @@ Engine::Engine(model::Model& model, const config::JobConfig& config, EngineOptio
   move_model_to_device(read);
   model_.runnable->train(true);
   if (groups.contributes_loss() && groups.own.data == 0 && options.replicated_ranks == 1) forward_loss_.tell_outputs();
-  optimizer_ = optim::make_flat_optimizer(optimizer_groups_,
-                                          {&model.facts.table, &parameters_->groups(),
-                                           parameters_->num_shards() > 1 ? &groups_.data : nullptr, groups_.tensor});
+  const bool is_sharded = parameters_->num_shards() > 1;
+  optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {.table = &model.facts.table,
+                                                              .groups = &parameters_->groups(),
+                                                              .ranks = is_sharded ? &groups_.data : nullptr,
+                                                              .tensor_ranks = groups_.tensor,
+                                                              .replicas = is_sharded ? nullptr : &groups_.data,
+                                                              .num_replicas = is_sharded ? 1 : groups_.data.size()});
   if (!options_.for_evaluation) allocate_moments(offload);
   pass_ = make_pass();
   verdict_ = make_verdict();
@@ -298,9 +304,10 @@ std::optional<StepResult> Engine::train_step(const std::function<setup::MicroBat
   times_.begin_step(steps_done_ + 1);
   for (auto* observer : observers_) observer->begin_step(steps_done_ + 1);
   if (options_.rate_scale) rates_.set_scale(options_.rate_scale(steps_done_ + 1));
+  auto previous = choose_averaging();
   compute_gradients(next);
   times_.end(StepPhase::kReduce);
-  const Verdict verdict = verdict_->decide(pass_->sums(), parameters_->state(), stop_requested);
+  const Verdict verdict = verdict_->decide(pass_->sums(), parameters_->state(), stop_requested, averages_gradients_);
   const double lr = rates_.scaled_after(loss_scaling_.known_applied_steps()).lr;
   update_->run(parameters_->state(), verdict, observers_);
   parameters_->release_gradients();
@@ -310,8 +317,25 @@ std::optional<StepResult> Engine::train_step(const std::function<setup::MicroBat
   times_.end(StepPhase::kGather);
   times_.end_step();
   steps_done_ += 1;
-  return verdict_->publish(
+  auto published = verdict_->publish(
       {.step = steps_done_, .lr = lr, .rate_scale = rates_.scale(), .num_tokens = pass_->sums().num_tokens});
+  return previous ? previous : published;
+}
+
+// By the number of applied steps. With a loss scale it depends on whether the previous step was applied, whose result
+// is waited for, and returned.
+std::optional<StepResult> Engine::choose_averaging() {
+  if (!config::is_one_bit(config_.optimizer.type)) return std::nullopt;
+  auto previous = loss_scaling_.is_on() ? verdict_->finish() : std::nullopt;
+  averages_gradients_ = optimizer_->averages_gradients(loss_scaling_.known_applied_steps() + 1);
+  if (!averages_gradients_ && !reported_exchange_ && groups_.data.size() > 1) {
+    reported_exchange_ = true;
+    if (groups_.world.rank() == 0) {
+      log::info("{}: from step {} on, ranks exchange one bit for each parameter instead of averaging gradients",
+                config::name_of(config::kOptimizerTypes, config_.optimizer.type), steps_done_ + 1);
+    }
+  }
+  return previous;
 }
 
 void Engine::compute_gradients(const std::function<setup::MicroBatch()>& next) {

@@ -179,6 +179,7 @@ class Engine {
   std::unique_ptr<StepVerdict> make_verdict();
   std::unique_ptr<offload::HostUpdates> make_host_updates();
   std::vector<pipeline::Action> plan_actions() const;
+  std::optional<StepResult> choose_averaging();
   void compute_gradients(const std::function<setup::MicroBatch()>& next);
   void expect_early_updates(const at::Tensor& loss) const;
 
@@ -211,6 +212,8 @@ class Engine {
   RateSchedule rates_;
   precision::LossScaling loss_scaling_;
   int64_t steps_done_ = 0;
+  bool averages_gradients_ = true;  // in the step that is computed; else each rank's are its own
+  bool reported_exchange_ = false;  // that there are steps without averages
 };
 
 }  // namespace dslaunch::runtime::engine::step

@@ -82,11 +82,14 @@ std::optional<at::Tensor> StepVerdict::known_factor() const {
   return optim::clip_by_norm(at::zeros({}, at::kDouble), /*max_norm=*/0, 1.0 / options_.gradient_divisor).factor;
 }
 
-Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested) {
+// A gradient of a rank's own, as a mean, is `ranks` times what it adds to the average.
+Verdict StepVerdict::decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested,
+                            bool averaged) {
   const auto scalar = sums.loss.options();
-  const at::Tensor squares = options_.contributes_norm
-                                 ? loss_scaling_.unscaled_squares(squares_of(state, options_)).to(at::kFloat)
-                                 : at::zeros({}, scalar);
+  at::Tensor squares = options_.contributes_norm || !averaged
+                           ? loss_scaling_.unscaled_squares(squares_of(state, options_)).to(at::kFloat)
+                           : at::zeros({}, scalar);
+  if (!averaged) squares = squares * world_.size();
   const bool has_loss = options_.contributes_loss;
   const at::Tensor loss = has_loss ? sums.loss / options_.total_micro_batches : at::zeros({}, scalar);
   statistics_ = at::stack({loss, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),

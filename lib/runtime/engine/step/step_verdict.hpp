@@ -46,8 +46,9 @@ class StepVerdict {
 
   // The gradient factor of every step, on the host, if it depends on nothing that a step computes.
   std::optional<at::Tensor> known_factor() const;
-  // `state` has its gradients. Collective.
-  Verdict decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested);
+  // `state` has its gradients. `averaged`: false: they are this rank's own, and the norm is the root mean square of the
+  // ranks' norms. Collective.
+  Verdict decide(const PassSums& sums, std::span<const SpanState> state, bool stop_requested, bool averaged = true);
   // The step just decided is issued, loss scaling has advanced: `result` gets the rest of its values when they arrive.
   // On the host that is now; on a device the result of the previous step is returned, if it was not read before.
   std::optional<StepResult> publish(StepResult result);

@@ -108,6 +108,12 @@ void refuse_rounded_parts(const config::JobConfig& config, double error) {
 
 void refuse_own_state(const config::Optimizer& optimizer) {
   using enum config::OptimizerType;
+  if (config::is_one_bit(optimizer.type)) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("--verify: ranks of {} exchange one bit for each element, so that no replica has the "
+                                "same parameters; verify with Adam or Lamb",
+                                config::name_of(config::kOptimizerTypes, optimizer.type)));
+  }
   if (optimizer.type != kAdafactor && optimizer.type != kAdamW8bit) return;
   throw UserError(ExitCode::kBadInput,
                   fmt::format("--verify: {} keeps state of its own, which is not copied for the updates that bound the "

@@ -215,6 +215,12 @@ TEST_CASE("a plan follows the optimizer and the types of gradients", "[runtime][
   check_steps(zero(stage), ranks, changes);
 }
 
+TEST_CASE("a plan knows what an optimizer of one bit keeps", "[runtime][engine][plan]") {
+  const char* type = GENERATE("OneBitAdam", "OneBitLamb", "ZeroOneAdam");
+  const int ranks = GENERATE(1, 3);
+  check_steps(zero(0), ranks, {{"optimizer", {{"type", type}}}});
+}
+
 TEST_CASE("a plan knows which parameters are in files", "[runtime][engine][plan]") {
   const test::JobFiles job(make_wide_net());
   const test::TempDir swap;
