@@ -5,6 +5,7 @@ that return only their loss. Skipped where transformers is not installed (script
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_infer.py [Generation...]"""
 import contextlib
 import copy
+import glob
 import json
 import os
 import pty
@@ -231,6 +232,36 @@ class Everything(InferTest):
                 for words in ((), ("--no_cache",)):
                     with self.subTest(name=name, beams=beams, words=words):
                         self.check(name, beams, *words)
+
+    def test_quantized_weights_of_a_trained_model_keep_its_perplexity(self):
+        """Of a byte model that has learned from our pages, on pages that it has not seen."""
+        import transformers
+
+        pages = sorted(glob.glob(os.path.join(harness.ROOT, "docs/*.md")))
+        train, held = (torch.tensor(list("".join(open(page, encoding="utf-8").read() for page in part).encode()))
+                       for part in (pages[3:], pages[:3]))
+        config = transformers.AutoConfig.for_model("llama", hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+                                                   num_attention_heads=4, vocab_size=256, max_position_embeddings=128)
+        torch.manual_seed(5)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+        for _ in range(300):
+            ids = torch.stack([train[start:start + 96] for start in torch.randint(len(train) - 96, (16,)).tolist()])
+            optimizer.zero_grad()
+            model(ids, labels=ids).loss.backward()
+            optimizer.step()
+        directory, texts = self.env.path("trained"), self.env.path("held.jsonl")
+        model.save_pretrained(directory)
+        path, _, _ = self.export("--hf", directory)
+        with open(texts, "w") as file:
+            file.writelines(json.dumps({"ids": held[start:start + 128].tolist()}) + "\n" for start in range(0, 128 * 60, 128))
+        for dtype, most in (("int8", 0.005), ("fp8", 0.01), ("int4", 0.02)):
+            with self.subTest(dtype=dtype):
+                found = self.infer(path, "--score", "--weight_dtype", dtype, "--compare_weights", "--prompts", texts)
+                before, after = found["without_weight_dtype"]["perplexity"], found["all"]["perplexity"]
+                self.assertLess(before, 16)  # it has learned
+                self.assertNotEqual(before, after)
+                self.assertLess(abs(after / before - 1), most)
 
     def test_beams_with_other_lengths_and_ends(self):
         for name in ("gpt2", "bart"):
