@@ -190,6 +190,7 @@ int generate(const InferOptions& options, const config::InferenceConfig& config,
              at::Device device) {
   auto generation = generation_of(options, model);
   generation.max_tokens = config.max_tokens;
+  generation.measures_memory_rate = options.has("--report");
   TextOutput output(options, generation.prompts);
   const auto report = inference::generate_texts(
       model, device, generation,

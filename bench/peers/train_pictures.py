@@ -36,8 +36,8 @@ class Vit(torch.nn.Module):
 class Wide(torch.nn.Module):
     def __init__(self, size):
         super().__init__()
-        width = 4096 if size > 4096 else 64
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(size, width)] + [torch.nn.Linear(width, width) for _ in range(8)])
+        width, depth = (4096, 48) if size > 4096 else (64, 8)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(size, width)] + [torch.nn.Linear(width, width) for _ in range(depth)])
         self.head = torch.nn.Linear(width, NUM_CLASSES)
 
     def forward(self, values, labels):

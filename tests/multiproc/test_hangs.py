@@ -256,12 +256,12 @@ class Hangs(HangingJobs):
         [first], [second] = harness.rank_processes(folder, 0), harness.rank_processes(folder, 1)
         os.kill(first, signal.SIGSTOP)
         size = r"\d+" if self.is_on_device() else r"80000\d\d"  # a captured step is waited for by its last collective
-        self.wait_for(process, rf"localhost:1\| warning: all_reduce of {size} .* for rank 0 \(\S+, process {first}\)")
+        self.wait_for(process, rf"\S+:1\| warning: all_reduce of {size} .* for rank 0 \(\S+, process {first}\)")
         os.kill(second, signal.SIGSTOP)
         os.kill(first, signal.SIGCONT)
         # A device completes the call without the host of the rank, which then does not come to the next one.
         arrived = "" if self.is_on_device() else ", which has arrived"
-        self.wait_for(process, rf"localhost:0\| warning: .* has been waiting .* for rank 1 \(\S+, process {second}\){arrived}: "
+        self.wait_for(process, rf"\S+:0\| warning: .* has been waiting .* for rank 1 \(\S+, process {second}\){arrived}: "
                                rf"{STOPPED.format(pid=second)}")
         os.kill(second, signal.SIGCONT)
         os.kill(process.pid, signal.SIGTERM)

@@ -31,6 +31,8 @@ class Decoder {
 
   // Bytes of what is kept of texts beside their ids: now at most.
   virtual int64_t peak_cache_bytes() const { return 0; }
+  // CachedForward::step_bytes().
+  virtual int64_t step_bytes() const { return 0; }
 
   // What takes steps on the device (CachedForward::step()); null: nothing does.
   virtual model::CachedForward* steps() { return nullptr; }
@@ -83,6 +85,7 @@ class CachedDecoder final : public Decoder {
   void close(int text) override;
   at::Tensor append(const std::vector<Piece>& pieces) override;
   int64_t peak_cache_bytes() const override { return cache_->peak_bytes(); }
+  int64_t step_bytes() const override { return cache_->step_bytes(); }
   model::CachedForward* steps() override { return cache_->can_step().ok() ? cache_.get() : nullptr; }
   std::optional<SteppedText> stepped(int text) const override;
   void note_read(int text, int64_t id) override { texts_.at(text).ids.push_back(id); }

@@ -11,6 +11,7 @@
 #include "runtime/engine/inference/text_stream.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
+#include "runtime/telemetry/memory_rate.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 namespace {
@@ -147,6 +148,7 @@ class Generation {
     } else if (const auto memory = read_host_memory()) {
       report.peak_bytes = memory->peak;
     }
+    if (options_.measures_memory_rate) report.memory_rate = measure_memory_rate(model_.device());
     report.cache = model_.cache();
     report.steps = session_.steps();
     return report;

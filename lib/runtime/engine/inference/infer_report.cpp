@@ -22,6 +22,21 @@ double milliseconds(const std::vector<InferReport::Seconds>& values, double quan
   return 1000 * percentile(values, quantile);
 }
 
+int64_t bytes_of_step(const InferReport& report) {
+  return report.decode_steps.empty() ? 0 : report.read_bytes / std::ssize(report.decode_steps);
+}
+
+// Of the memory's rate that the median step reads at; 0: not known.
+double share_of_rate(const InferReport& report) {
+  const double seconds = percentile(report.decode_steps, 0.5);
+  if (seconds <= 0 || report.memory_rate <= 0) return 0;
+  return static_cast<double>(bytes_of_step(report)) / seconds / report.memory_rate;
+}
+
+nlohmann::json known(double value) {
+  return value > 0 ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
 }  // namespace
 
 double percentile(std::vector<InferReport::Seconds> values, double quantile) {
@@ -44,6 +59,10 @@ nlohmann::json as_json(const InferReport& report) {
            {{"p50", milliseconds(report.decode_steps, 0.5)},
             {"p90", milliseconds(report.decode_steps, 0.9)},
             {"p99", milliseconds(report.decode_steps, 0.99)}}},
+          {"decode_read",
+           {{"bytes", bytes_of_step(report)},
+            {"memory_bytes_per_second", known(report.memory_rate)},
+            {"share", known(share_of_rate(report))}}},
           {"memory_bytes",
            {{"weights", report.weight_bytes},
             {"cache", report.cache_bytes},
@@ -65,6 +84,11 @@ std::string as_text(const InferReport& report) {
     text += fmt::format("; then {:.1f} ms for each step, 90% within {:.1f}, 99% within {:.1f}",
                         milliseconds(report.decode_steps, 0.5), milliseconds(report.decode_steps, 0.9),
                         milliseconds(report.decode_steps, 0.99));
+  }
+  if (const double share = share_of_rate(report); share > 0) {
+    text += fmt::format("\na step reads {}: {:.0f}% of the {}/s that copies read and write",
+                        format_bytes(bytes_of_step(report)), 100 * share,
+                        format_bytes(static_cast<int64_t>(report.memory_rate)));
   }
   text += fmt::format("\nmemory at most {}: weights {}{}, cache {}, rest {}\ncache: {}\n",
                       format_bytes(report.peak_bytes), format_bytes(report.weight_bytes),

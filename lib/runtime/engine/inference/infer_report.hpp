@@ -15,6 +15,8 @@ struct InferReport {
   std::vector<Seconds> first_tokens;  // by prompt: from its start to its first token
   std::vector<Seconds> decode_steps;  // passes after that, each of one token of every text
   Seconds total{0};
+  int64_t read_bytes = 0;  // of weights, keys and values, by all decode steps; 0: not known
+  double memory_rate = 0;  // bytes per second that copies read and write (memory_rate.hpp); 0: not measured
   int64_t weight_bytes = 0, cache_bytes = 0;  // the cache: at most
   std::string weight_types;                   // "bf16", "int8, bf16"; empty: not known
   int64_t peak_bytes = 0;                     // of the process on the host, or of the device

@@ -225,7 +225,10 @@ std::vector<NewToken> Session::step_on_device() {
 void Session::note_time(const std::vector<const Active*>& first, std::chrono::steady_clock::time_point started) {
   const auto now = std::chrono::steady_clock::now();
   for (const Active* active : first) report_.first_tokens.emplace_back(now - active->begun);
-  if (first.empty()) report_.decode_steps.emplace_back(now - started);
+  if (first.empty()) {
+    report_.decode_steps.emplace_back(now - started);
+    report_.read_bytes += decoder_.step_bytes();
+  }
   report_.total += now - started;
 }
 

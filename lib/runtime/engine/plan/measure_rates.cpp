@@ -2,39 +2,20 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "runtime/state/pinned_memory.hpp"
-#include "runtime/telemetry/time_mark.hpp"
+#include "runtime/telemetry/memory_rate.hpp"
 
 namespace dslaunch::runtime::engine::plan {
 namespace {
 
-constexpr int kRounds = 4;
 constexpr int64_t kCopyBytes = int64_t{1} << 27;
 constexpr int64_t kWidthOnDevice = 8192, kWidthOnHost = 1024;
 constexpr int kGemmsOnDevice = 64;  // some 100 ms
 
-// The least of some rounds, in seconds.
-template <class Work>
-double time_of(at::Device device, Work&& work) {
-  double least = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < kRounds; ++round) {
-    const TimeMark begin = mark_time(device);
-    work();
-    least = std::min(least, milliseconds_between(begin, mark_time(device)) / 1000);
-  }
-  return least;
-}
-
 double flops_of_gemm(int64_t width) {
   return 2.0 * std::pow(static_cast<double>(width), 3);
-}
-
-double copy_rate(at::Device device, const at::Tensor& from, const at::Tensor& to) {
-  return static_cast<double>(from.nbytes()) / time_of(device, [&] { to.copy_(from, /*non_blocking=*/true); });
 }
 
 }  // namespace
@@ -44,14 +25,12 @@ Rates measure_rates(at::Device device, at::ScalarType compute_dtype) {
   const int64_t width = device.is_cpu() ? kWidthOnHost : kWidthOnDevice;
   const at::Tensor a = at::ones({width, width}, at::TensorOptions(device).dtype(compute_dtype)), b = at::ones_like(a);
   at::Tensor product = at::empty_like(a);
-  out.flops = flops_of_gemm(width) / time_of(device, [&] { at::mm_out(product, a, b); });
-  const at::Tensor host = at::zeros({kCopyBytes}, at::kByte), other = at::zeros_like(host);
-  // A copy reads and writes.
-  out.host_bytes = 2 * copy_rate(at::kCPU, host, other);
+  out.flops = flops_of_gemm(width) / least_seconds(device, [&] { at::mm_out(product, a, b); });
+  out.host_bytes = measure_memory_rate(at::kCPU);
   out.device_bytes = out.link_bytes = out.host_bytes;
   if (device.is_cpu()) return out;
-  const at::Tensor on_device = at::zeros({kCopyBytes}, at::TensorOptions(device).dtype(at::kByte));
-  out.device_bytes = 2 * copy_rate(device, on_device, at::zeros_like(on_device));
+  out.device_bytes = measure_memory_rate(device);
+  const at::Tensor on_device = at::empty({kCopyBytes}, at::TensorOptions(device).dtype(at::kByte));
   const at::Tensor pinned = pinned_if_possible({kCopyBytes}, at::kByte);
   out.link_bytes = copy_rate(device, pinned, on_device);
   return out;
@@ -66,7 +45,7 @@ double measure_gemm_rate(at::Device device, at::ScalarType dtype) {
   at::Tensor product = at::empty_like(a);
   at::mm_out(product, a, b);  // chooses an algorithm
   const int times = device.is_cpu() ? 1 : kGemmsOnDevice;
-  const double seconds = time_of(device, [&] {
+  const double seconds = least_seconds(device, [&] {
     for (int i = 0; i < times; ++i) at::mm_out(product, a, b);
   });
   return times * flops_of_gemm(width) / seconds;

@@ -28,6 +28,12 @@ int KeyCache::fork(int text) {
   return next_++;
 }
 
+int64_t KeyCache::read_bytes() const {
+  int64_t tokens = 0;
+  for (const auto& [number, text] : texts_) tokens += text.length;
+  return tokens * page_bytes() / kPageTokens;
+}
+
 void KeyCache::close(int text) {
   for (const int64_t page : texts_.at(text).pages) release(page);
   texts_.erase(text);

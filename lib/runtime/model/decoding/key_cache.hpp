@@ -46,6 +46,8 @@ class KeyCache {
   const std::vector<int64_t>& pages_of(int text) const { return texts_.at(text).pages; }
 
   int64_t bytes() const;
+  // Of the tokens of all texts; of those that texts share, once for each text.
+  int64_t read_bytes() const;
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:

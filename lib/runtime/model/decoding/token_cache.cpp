@@ -86,6 +86,32 @@ bool looks_up(Graph& graph) {
   });
 }
 
+c10::IValue attribute(const Value* value, const torch::jit::Module& module) {
+  const Node* node = value->node();
+  if (node->kind() != c10::prim::GetAttr) return module._ivalue();
+  return attribute(node->input(), module).toObjectRef().getAttr(node->s(c10::attr::name));
+}
+
+// Of the module's tensors that the graph reads whole: not those of tables whose rows it looks up. 0: it reads those of
+// some experts, as tokens choose them.
+int64_t bytes_of_weights(Graph& graph, const torch::jit::Module& module) {
+  static const auto grouped = c10::Symbol::fromQualString("aten::_grouped_mm");
+  if (graph::any_node(graph.block(), [](const Node* node) { return node->kind() == grouped; })) return 0;
+  std::map<const void*, int64_t> bytes;  // by address: a tied table is read once
+  graph::for_each_node(graph.block(), [&](const Node* node) {
+    for (const Value* input : node->inputs()) {
+      const bool is_looked_up = node->kind() == c10::aten::embedding && input == node->input(0);
+      if (is_looked_up || !is_tensor(input) || input->node()->kind() != c10::prim::GetAttr) continue;
+      const c10::IValue value = attribute(input, module);
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      bytes[value.toTensor().const_data_ptr()] = static_cast<int64_t>(value.toTensor().nbytes());
+    }
+  });
+  int64_t sum = 0;
+  for (const auto& [address, size] : bytes) sum += size;
+  return sum;
+}
+
 PositionTables::Growth growth_for(at::Device device, const CacheOptions& options, bool looks_up) {
   // A captured step is captured again when tables grow; one that may look up rows that are not there grows by itself.
   const int64_t step = device.is_cpu() ? 64 : options.max_positions > 0 || !looks_up ? 1024 : 1;
@@ -142,6 +168,7 @@ class TokenCache final : public CachedForward {
       out = tables_.find_dims(encoder_.has_value(), counted);
       if (out.ok() && counted.size() == num_counted_) out = compare_with_whole();
       if (out.ok() && counted.size() == num_counted_ && steps_.ok()) steps_ = compare_step();
+      weight_bytes_ = bytes_of_weights(*graphs_.tokens, model_.module);
       return c10::IValue();
     });
     return out;
@@ -174,6 +201,15 @@ class TokenCache final : public CachedForward {
   }
 
   int64_t peak_bytes() const override { return cache_.peak_bytes(); }
+
+  int64_t step_bytes() const override {
+    if (weight_bytes_ == 0) return 0;
+    int64_t bytes = weight_bytes_ + cache_.read_bytes();
+    for (const auto& [text, encoded] : encoded_) {
+      for (const at::Tensor& value : encoded->values) bytes += static_cast<int64_t>(value.nbytes());
+    }
+    return bytes;
+  }
 
   Result<> can_step() const override { return steps_; }
 
@@ -364,6 +400,7 @@ class TokenCache final : public CachedForward {
   KeyCache cache_;
   Result<> steps_;
   at::Tensor tickets_;
+  int64_t weight_bytes_ = 0;  // that a step reads; 0: not known
   bool has_parameters_ = false;
   std::map<int, std::shared_ptr<const Encoded>> encoded_;  // by text
 };

@@ -42,6 +42,9 @@ class CachedForward {
   virtual at::Tensor append(const std::vector<Piece>& pieces) = 0;
   // At most so far.
   virtual int64_t peak_bytes() const = 0;
+  // What a pass over one new token of each open text reads: its weights, but for tables whose rows it looks up, and the
+  // keys and values of these texts, also those that a window hides. 0: not known, as with experts.
+  virtual int64_t step_bytes() const { return 0; }
 
   // Steps: passes over one new token of each of several texts, which the host need not know. A step only enqueues work
   // on the device, so that it can be captured, and replayed for later tokens of texts of the same number.

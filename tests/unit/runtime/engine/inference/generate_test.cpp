@@ -327,6 +327,34 @@ TEST_CASE("texts that are written in steps are those that are written token by t
   }
 }
 
+TEST_CASE("the bytes that steps read are those of weights and of the cache", "[runtime][engine][generate]") {
+  at::manual_seed(6);
+  const FileModel net(test::compile({"UntiedNet",
+                                     R"(
+    def forward(self, ids, labels):
+        n = ids.size(1)
+        x = torch.embedding(self.table, ids)
+        q = torch.matmul(x, self.query).view([1, n, 4, 8]).transpose(1, 2)
+        y = torch.scaled_dot_product_attention(q, q, q, None, 0.0, True)
+        logits = torch.matmul(y.transpose(1, 2).reshape([1, n, 32]) + x, self.head)
+        return torch.cross_entropy_loss(logits.view(-1, 256), labels.view(-1))
+  )",
+                                     {{"table", at::randn({256, 32}).set_requires_grad(true)},
+                                      {"query", at::randn({32, 32}).set_requires_grad(true)},
+                                      {"head", at::randn({32, 256}).set_requires_grad(true)}},
+                                     {}}));
+  GenerateOptions options{.prompts = {{"abcd", {}, false, "a"}},
+                          .num_tokens = 3,
+                          .sampling = {.temperature = 0},
+                          .measures_memory_rate = true};
+  const auto report = generate_texts(*net.model, at::kCPU, options, {});
+  CHECK(report.cache == "on");
+  REQUIRE(report.decode_steps.size() == 2);
+  const int64_t weights = 32 * 32 + 32 * 256, token = 2 * 32;  // rows of the table are looked up
+  CHECK(report.read_bytes == 4 * (2 * weights + (5 + 6) * token));
+  CHECK(report.memory_rate > 0);
+}
+
 TEST_CASE("scores are those of PyTorch's cross entropy", "[runtime][engine][generate]") {
   const at::Tensor table = at::arange(256 * 256).remainder(17).reshape({256, 256}).to(at::kFloat) / 5;
   FileModel text(make_text_net(table, 8));

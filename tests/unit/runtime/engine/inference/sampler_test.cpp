@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "runtime/engine/inference/infer_report.hpp"
@@ -143,4 +144,16 @@ TEST_CASE("a percentile is one of the values", "[runtime][engine][infer_report]"
   CHECK(percentile(values, 0.5) == 50);
   CHECK(percentile(values, 0.99) == 99);
   CHECK(percentile({InferReport::Seconds(3)}, 0.9) == 3);
+}
+
+TEST_CASE("a report has the share of the memory's rate that steps read at", "[runtime][engine][infer_report]") {
+  InferReport report{.num_prompts = 1, .prompt_tokens = 3, .new_tokens = 3};
+  for (const double seconds : {0.5, 0.25, 0.25}) report.decode_steps.emplace_back(seconds);
+  report.read_bytes = int64_t{3} << 30;
+  CHECK(as_json(report)["decode_read"]["share"].is_null());
+  CHECK(as_text(report).find("a step reads") == std::string::npos);
+  report.memory_rate = 5.0 * (int64_t{1} << 30);
+  CHECK(as_json(report)["decode_read"]["bytes"] == 1 << 30);
+  CHECK(as_json(report)["decode_read"]["share"] == 0.8);  // 4 GiB/s of 5
+  CHECK(as_text(report).find("a step reads 1.00 GiB: 80% of the 5.00 GiB/s") != std::string::npos);
 }
