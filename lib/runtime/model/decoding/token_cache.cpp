@@ -18,6 +18,7 @@
 #include "runtime/model/decoding/decode_graph.hpp"
 #include "runtime/model/decoding/position_tables.hpp"
 #include "runtime/model/decoding/quantized_layers.hpp"
+#include "runtime/model/decoding/quantized_layers.hpp"
 #include "runtime/model/decoding/row_products.hpp"
 #include "runtime/model/graph/walk.hpp"
 
@@ -100,6 +101,7 @@ int64_t bytes_of_weights(Graph& graph, const torch::jit::Module& module) {
   std::map<const void*, int64_t> bytes;  // by address: a tied table is read once
   graph::for_each_node(graph.block(), [&](const Node* node) {
     for (const Value* input : node->inputs()) {
+      if (const auto weight = quantized_weight_of(input)) bytes[weight.get()] = weight->bytes();
       const bool is_looked_up = node->kind() == c10::aten::embedding && input == node->input(0);
       if (is_looked_up || !is_tensor(input) || input->node()->kind() != c10::prim::GetAttr) continue;
       const c10::IValue value = attribute(input, module);
