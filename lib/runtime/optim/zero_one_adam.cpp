@@ -48,7 +48,11 @@ class ZeroOneAdam final : public OneBitOptimizer {
 
   int64_t own_state_bytes(std::span<const StateSpan> spans) const override {
     int64_t bytes = OneBitOptimizer::own_state_bytes(spans);
-    for (const auto& span : spans) bytes += span.numel() * static_cast<int64_t>(sizeof(float));
+    for (const auto& span : spans) {
+      for (const auto& piece : pieces_in(layout_.groups->at(static_cast<size_t>(span.flat_group)), span.range)) {
+        bytes += piece.count * static_cast<int64_t>(sizeof(float));
+      }
+    }
     return bytes;
   }
 

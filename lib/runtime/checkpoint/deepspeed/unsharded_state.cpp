@@ -168,6 +168,7 @@ class OptimizerStates {
           out.optimizer_states.insert(state_name(key->text));
           builder.add_piece(0, name, state_name(key->text), 0, file_.tensor(*value, name).view({-1}));
         }
+        add_kept_ratio(*states, name, builder);
       }
     }
   }
@@ -197,8 +198,21 @@ class OptimizerStates {
     if (!masters_ || group >= masters_->items.size() || slot >= masters_->items[group]->items.size()) return nullptr;
     return masters_->items[group]->items[slot];
   }
+  // What 1-bit optimizers have exchanged and lost is of one rank, and starts again.
+  static bool is_of_exchanges(const std::string& name) {
+    return name == "worker_error" || name == "server_error" || name == "momentum_accumulator";
+  }
+  // OnebitLamb's numbers of a parameter; the last one comes with its first exchange.
+  static void add_kept_ratio(const Value& states, const std::string& parameter, StateBuilder& builder) {
+    if (!states.find("lamb_coeff_freeze")) return;
+    for (const char* name : {"lamb_coeff_freeze", "last_factor", "scaling_coeff"}) {
+      const Value* value = states.find(name);
+      const double number = value ? value->as_number().value_or(0) : 0;
+      builder.add_piece(0, parameter, name, 0, at::full({1}, number, at::kFloat));
+    }
+  }
   bool is_moment(const std::string& name, const Value& value, const Shape& shape) const {
-    if (name == "step" || !TorchFile::is_tensor(value)) return false;
+    if (name == "step" || is_of_exchanges(name) || !TorchFile::is_tensor(value)) return false;
     const auto place = file_.place(value, name);
     return numel_of(place.shape) == numel_of(shape);
   }

@@ -339,6 +339,35 @@ TEST_CASE("stage 0: names in the groups win over order and shape", "[runtime][ch
   CHECK(state.metadata.scalars.at("schedule_offset") == -2);
 }
 
+TEST_CASE("stage 0: 1-bit Lamb's ratios come along, what its exchanges lost does not",
+          "[runtime][checkpoint][deepspeed]") {
+  Example example = unsharded();
+  File& model = example.model[0];
+  const auto states = [&](int64_t base, std::vector<int64_t> shape, double ratio) {
+    const int64_t numel = c10::multiply_integers(shape);
+    const auto values = [&](int64_t first) { return model.tensors.tensor(counting(first + base, numel).view(shape)); };
+    return Dict{{"step", integer(6)},         {"lamb_coeff_freeze", number(ratio)}, {"last_factor", number(0.5)},
+                {"exp_avg", values(100)},     {"exp_avg_sq", values(200)},          {"exp_avg_sq_fresh", values(300)},
+                {"worker_error", values(400)}}
+        .object();
+  };
+  const Dict group{{"params", list({integer(0), integer(1)})}};
+  model.root.set("optimizer",
+                 Dict{{"state", dict({{integer(0), states(0, {2, 3}, 0.25)}, {integer(1), states(6, {3}, 0.75)}})},
+                      {"param_groups", list({group.object()})}}
+                     .object());
+  const auto state = read(example);
+  CHECK(state.optimizer_states == std::set<std::string>{"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"});
+  CHECK(joined_state(state, "b", "exp_avg_sq_fresh").equal(counting(306, 3)));
+  const auto kept = [&](const std::string& of, const std::string& name) {
+    return joined_state(state, of, name)[0].item<double>();
+  };
+  CHECK(kept("w", "lamb_coeff_freeze") == 0.25);
+  CHECK(kept("b", "lamb_coeff_freeze") == 0.75);
+  CHECK(kept("b", "last_factor") == 0.5);
+  CHECK(kept("b", "scaling_coeff") == 0.0);
+}
+
 TEST_CASE("stage 0 with fp16: one flat master for all parameters of a group", "[runtime][checkpoint][deepspeed]") {
   Example example = unsharded();
   File& model = example.model[0];
