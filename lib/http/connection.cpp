@@ -249,7 +249,8 @@ void Connection::end_stream() {
 
 void Connection::queue(std::string bytes) {
   unsent_bytes_ += bytes.size();
-  if (unsent_bytes_ > std::max(owner_.limits().max_unsent_bytes, bytes.size())) return close();
+  const bool all_fit = owner_.add_unsent(bytes.size());
+  if (!all_fit || unsent_bytes_ > std::max(owner_.limits().max_unsent_bytes, bytes.size())) return close();
   if (!bytes.empty()) out_.push_back(std::move(bytes));
   if (!is_writing_) write_next();
 }
@@ -273,6 +274,7 @@ void Connection::on_written(Code code, size_t bytes) {
   if (code) return close();
   sent_ += bytes;
   unsent_bytes_ -= bytes;
+  owner_.remove_unsent(bytes);
   if (sent_ == out_.front().size()) {
     out_.pop_front();
     sent_ = 0;
@@ -322,6 +324,7 @@ void Connection::close() {
   socket_.close(ignored);
   end_exchange();
   out_.clear();
+  owner_.remove_unsent(std::exchange(unsent_bytes_, 0));
   owner_.on_closed(*this);
 }
 

@@ -30,6 +30,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     // Whether a body of so many bytes still fits.
     virtual bool take_bytes(size_t bytes) = 0;
     virtual void return_bytes(size_t bytes) = 0;
+    // Of responses; whether all of them together still fit.
+    virtual bool add_unsent(size_t bytes) = 0;
+    virtual void remove_unsent(size_t bytes) = 0;
     virtual void count_answering(int change) = 0;
     virtual void on_closed(Connection& connection) = 0;
   };

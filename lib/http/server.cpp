@@ -86,6 +86,8 @@ class Server::Impl final : public Connection::Owner {
     return true;
   }
   void return_bytes(size_t bytes) override { held_bytes_ -= bytes; }
+  bool add_unsent(size_t bytes) override { return (unsent_bytes_ += bytes) <= limits_.max_all_unsent_bytes; }
+  void remove_unsent(size_t bytes) override { unsent_bytes_ -= bytes; }
 
   void count_answering(int change) override {
     {
@@ -160,7 +162,7 @@ class Server::Impl final : public Connection::Owner {
   tcp::acceptor acceptor_{io_};
   asio::steady_timer accept_timer_{io_};
   std::map<Connection*, std::shared_ptr<Connection>> connections_;
-  size_t held_bytes_ = 0;
+  size_t held_bytes_ = 0, unsent_bytes_ = 0;
 
   std::thread thread_;  // last: everything above exists when it starts
 };

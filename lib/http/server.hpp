@@ -21,7 +21,9 @@ struct Limits {
   size_t max_header_bytes = size_t{16} << 10;
   size_t max_body_bytes = size_t{8} << 20;
   size_t max_held_bytes = size_t{256} << 20;  // of the bodies of all requests that are not answered yet; beyond it: 503
-  size_t max_unsent_bytes = size_t{64} << 20;        // of a response; beyond it the client is one that does not read
+  // Of a response, and of all; beyond it the client whose response grows is one that does not read. A reply may be
+  // larger than the first.
+  size_t max_unsent_bytes = size_t{64} << 20, max_all_unsent_bytes = size_t{512} << 20;
   std::chrono::milliseconds header_timeout{15'000};  // of a connection's first header
   std::chrono::milliseconds idle_timeout{60'000};    // from a response to the end of the next header
   std::chrono::milliseconds body_timeout{60'000};

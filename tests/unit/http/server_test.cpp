@@ -235,7 +235,10 @@ TEST_CASE("slow clients have a time limit", "[http][server]") {
 }
 
 TEST_CASE("a client that does not read loses its connection", "[http][server]") {
-  EchoServer echo({.max_unsent_bytes = size_t{4} << 20, .write_timeout = 100ms});
+  constexpr size_t kFew = size_t{4} << 20;
+  const Limits limits =
+      GENERATE(Limits{.write_timeout = 100ms}, Limits{.max_unsent_bytes = kFew}, Limits{.max_all_unsent_bytes = kFew});
+  EchoServer echo(limits);
   Client client(echo.port());
   client.send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
   const auto exchange = echo.take_held();

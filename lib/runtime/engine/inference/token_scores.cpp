@@ -36,8 +36,25 @@ std::vector<TokenScore> score_rows(const at::Tensor& logits, const std::vector<i
 }
 
 std::vector<TokenScore> score_tokens(TokenModel& model, const std::vector<int64_t>& ids, int64_t num_top) {
-  const at::Tensor logits = model.logits(at::tensor(ids).unsqueeze(0))[0];
-  return score_rows(logits.narrow(0, 0, std::ssize(ids) - 1), {ids.begin() + 1, ids.end()}, num_top);
+  return score_tokens(model, {ScoredIds{ids, num_top}})[0];
+}
+
+std::vector<std::vector<TokenScore>> score_tokens(TokenModel& model, const std::vector<ScoredIds>& texts) {
+  int64_t longest = 0;
+  for (const ScoredIds& text : texts) longest = std::max(longest, std::ssize(text.ids));
+  at::Tensor batch = at::zeros({std::ssize(texts), longest}, at::kLong);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto& ids = texts[i].ids;
+    batch[static_cast<int64_t>(i)].narrow(0, 0, std::ssize(ids)).copy_(at::tensor(ids));
+  }
+  const at::Tensor logits = model.logits(batch);
+  std::vector<std::vector<TokenScore>> out;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto& ids = texts[i].ids;
+    const at::Tensor own = logits[static_cast<int64_t>(i)].narrow(0, 0, std::ssize(ids) - 1);
+    out.push_back(score_rows(own, {ids.begin() + 1, ids.end()}, texts[i].num_top));
+  }
+  return out;
 }
 
 }  // namespace dslaunch::runtime::engine::inference

@@ -22,4 +22,12 @@ std::vector<TokenScore> score_rows(const at::Tensor& logits, const std::vector<i
 // Of each token after the first. Throws as TokenModel::logits().
 std::vector<TokenScore> score_tokens(TokenModel& model, const std::vector<int64_t>& ids, int64_t num_top);
 
+// The same of several texts in one pass. Those of different lengths are padded behind their ends: for models whose
+// tokens see earlier ones only.
+struct ScoredIds {
+  const std::vector<int64_t>& ids;
+  int64_t num_top = 0;
+};
+std::vector<std::vector<TokenScore>> score_tokens(TokenModel& model, const std::vector<ScoredIds>& texts);
+
 }  // namespace dslaunch::runtime::engine::inference

@@ -72,7 +72,22 @@ Completion::Completion(const QueuedCompletion& queued, inference::TextModel& mod
     num_tokens_ = std::min(num_tokens_, added);
     prompts_.push_back(std::move(own));
   }
+  require_bounded_answer();
   add_choices();
+}
+
+// What the reply may have, before it is computed: a request of some MiB may ask for its prompts a hundred times.
+void Completion::require_bounded_answer() const {
+  constexpr int64_t kTokenBytes = 16, kScoreBytes = 48;  // of a token in JSON, of each number with its name
+  constexpr int64_t kMaxBytes = int64_t{256} << 20;
+  const int64_t num_scores = request_.num_logprobs ? *request_.num_logprobs + 2 : 0;
+  const int64_t num_echoed = request_.echoes ? num_prompt_tokens() : 0;
+  const int64_t num_texts = std::ssize(prompts_) * request_.num_choices;
+  const int64_t num_tokens = num_echoed * request_.num_choices + num_texts * num_tokens_;
+  if (num_tokens <= kMaxBytes / (kTokenBytes + num_scores * kScoreBytes)) return;
+  throw ApiError(400, fmt::format("{} texts may have {} tokens in all, with what is asked of each of them more than an "
+                                  "answer holds: ask for fewer at once",
+                                  num_texts, num_tokens));
 }
 
 void Completion::add_choices() {
@@ -86,8 +101,9 @@ void Completion::add_choices() {
   }
 }
 
-void Completion::take_scores(size_t prompt, std::vector<TokenScore> scores) {
+bool Completion::take_scores(size_t prompt, std::vector<TokenScore> scores) {
   prompts_[prompt].scores = std::move(scores);
+  return ++num_scored_ == prompts_.size();
 }
 
 inference::Request Completion::request_of(size_t choice) const {

@@ -31,8 +31,8 @@ class Completion {
   // Whether the client gets the log-probabilities of prompts.
   bool scores_prompts() const { return request_.echoes && request_.num_logprobs; }
   int64_t num_top() const { return request_.num_logprobs.value_or(0); }
-  // `scores`: of the tokens after the first.
-  void take_scores(size_t prompt, std::vector<inference::TokenScore> scores);
+  // `scores`: of the tokens after the first. Returns whether all prompts have theirs.
+  bool take_scores(size_t prompt, std::vector<inference::TokenScore> scores);
 
   size_t num_choices() const { return choices_.size(); }
   size_t prompt_of(size_t choice) const { return choices_[choice].prompt; }
@@ -69,6 +69,7 @@ class Completion {
     const char* finish_reason = nullptr;
   };
 
+  void require_bounded_answer() const;
   void add_choices();
   void finish(size_t choice, const char* reason);
   void emit(size_t choice, ScoredText::Part part, bool is_prompt);
@@ -88,6 +89,7 @@ class Completion {
   int64_t num_tokens_ = 0;
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;
+  size_t num_scored_ = 0;  // prompts
   size_t num_finished_ = 0;
   int64_t num_new_tokens_ = 0;
   bool has_begun_stream_ = false;

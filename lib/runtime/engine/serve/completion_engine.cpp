@@ -17,6 +17,8 @@ using namespace std::chrono_literals;
 
 constexpr size_t kMaxTexts = 64;              // that are written, or begin next: as many as the session has in one pass
 constexpr int64_t kDefaultMaxLength = 32768;  // of a model whose graph does not limit it
+constexpr int64_t kMaxScoredTokens = 8192;    // of prompts that are scored in one pass, unless one alone is longer
+constexpr int64_t kMaxLogits = 1 << 28;       // of such a pass
 constexpr auto kPollInterval = 50ms;          // without requests, for the request to stop
 
 std::string first_line(const std::string& text) {
@@ -122,20 +124,36 @@ int64_t CompletionEngine::max_length() const {
   return options_.max_length > 0 ? options_.max_length : most;
 }
 
-// One prompt, so that texts are written meanwhile.
+// The first one, and others that one pass can score beside it: of its length, or, where tokens are known to see earlier
+// ones only, of about its length.
+std::vector<CompletionEngine::Text> CompletionEngine::next_to_score() {
+  const auto length_of = [](const Text& text) { return std::ssize(text.completion->prompt_ids(text.number)); };
+  const int64_t length = length_of(to_score_.front());
+  const int64_t least = model_.cache() == "on" ? length - length / 4 : length;
+  const int64_t most_tokens = std::min(kMaxScoredTokens, kMaxLogits / model_.vocabulary().num_classes);
+  const int64_t most = std::max<int64_t>(1, most_tokens / std::max<int64_t>(1, length));
+  std::vector<Text> out;
+  for (auto text = to_score_.begin(); text != to_score_.end() && std::ssize(out) < most;) {
+    const bool fits = length_of(*text) <= length && length_of(*text) >= least;
+    if (fits) out.push_back(*text);
+    text = fits ? to_score_.erase(text) : std::next(text);
+  }
+  return out;
+}
+
+// One pass, so that texts are written meanwhile.
 void CompletionEngine::score_next() {
   if (to_score_.empty()) return;
-  const auto [completion, prompt] = to_score_.front();
-  const auto& ids = completion->prompt_ids(prompt);
-  try {
-    if (ids.size() > 1) {
-      completion->take_scores(prompt, inference::score_tokens(model_.tokens(), ids, completion->num_top()));
-    }
-  } catch (const UserError& error) {
-    return fail(completion, ApiError(400, error.what(), "prompt"));
+  const std::vector<Text> batch = next_to_score();
+  std::vector<inference::ScoredIds> texts;
+  for (const Text& text : batch) {
+    texts.push_back({text.completion->prompt_ids(text.number), text.completion->num_top()});
   }
-  to_score_.pop_front();
-  if (prompt + 1 == completion->num_prompts()) on_begun(completion);
+  std::vector<std::vector<inference::TokenScore>> scores(batch.size());
+  if (texts.front().ids.size() > 1) scores = inference::score_tokens(model_.tokens(), texts);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (batch[i].completion->take_scores(batch[i].number, std::move(scores[i]))) on_begun(batch[i].completion);
+  }
 }
 
 void CompletionEngine::on_begun(Completions::iterator completion) {

@@ -49,6 +49,7 @@ class CompletionEngine {
   void take_new(bool is_draining);
   void admit(const QueuedCompletion& queued);
   void prove_length(const std::vector<int64_t>& prompt_ids);
+  std::vector<Text> next_to_score();
   void score_next();
   void begin_texts();
   void step();

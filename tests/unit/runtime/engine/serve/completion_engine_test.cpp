@@ -155,6 +155,31 @@ TEST_CASE("log-probabilities are those of the model's logits, of prompts too", "
   CHECK(prompts["logprobs"]["tokens"].size() == prompt.size());
 }
 
+TEST_CASE("prompts that are scored in one pass get the scores that they have alone", "[runtime][engine][serve]") {
+  Net net;
+  const std::vector<std::string> prompts{"the prompt", "another one", "x", "third one", "ab", "longer than the others",
+                                         "abc"};
+  std::vector<json> requests{{{"prompt", prompts}, {"max_tokens", 0}, {"logprobs", 1}, {"echo", true}}};
+  for (const auto& prompt : prompts) {
+    requests.push_back({{"prompt", prompt}, {"max_tokens", 0}, {"logprobs", 3}, {"echo", true}});
+  }
+  for (const bool uses_cache : {true, false}) {
+    const auto answers = net.ask(requests, {.uses_cache = uses_cache});
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const auto ids = inference::byte_codec()->encode(prompts[i]);
+      const at::Tensor expected = net.log_softmax(prompts[i]);
+      for (const json& choice : {answers[0]->document()["choices"][i], answers[i + 1]->document()["choices"][0]}) {
+        const json& found = choice["logprobs"]["token_logprobs"];
+        REQUIRE(found.size() == ids.size());
+        for (size_t j = 1; j < ids.size(); ++j) {
+          const double own = expected[static_cast<int64_t>(j) - 1][ids[j]].item<double>();
+          CHECK(found[j].get<double>() == Approx(own).margin(1e-5));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the parts of a stream are the reply", "[runtime][engine][serve]") {
   Net net;
   const json request{{"prompt", {"ab", "xyz"}}, {"max_tokens", 12}, {"temperature", 1.0}, {"seed", 3}, {"n", 2},
@@ -232,6 +257,18 @@ TEST_CASE("a prompt that the model does not take is refused, and the others are 
     }
     CHECK_THAT(answers[3]->document()["error"]["message"].get<std::string>(), Catch::Contains("the id 256"));
   }
+}
+
+TEST_CASE("an answer that would be too large is refused before it is computed", "[runtime][engine][serve]") {
+  Net net(make_net("pass", 200));
+  json request{{"prompt", json::array()}, {"n", 128}, {"max_tokens", 0}, {"echo", true}};
+  for (int i = 0; i < 16; ++i) request["prompt"].push_back(std::string(150, 'a'));
+  json scored = request;
+  scored["logprobs"] = 20;
+  const auto answers = net.ask({request, scored});
+  CHECK(answers[0]->document()["choices"].size() == 2048);
+  CHECK_THAT(answers[1]->document()["error"]["message"].get<std::string>(),
+             Catch::Contains("2048 texts may have 307200 tokens in all"));
 }
 
 TEST_CASE("texts that the cache has no room for wait for others", "[runtime][engine][serve]") {
