@@ -26,7 +26,7 @@ struct GenerateOptions {
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
   TextModelOptions model = {};
-  bool measures_memory_rate = false;  // for the report, after the texts
+  bool measures_memory_rate = false;                            // for the report, after the texts
   std::function<bool()> stop_requested = [] { return false; };  // polled before each token; texts then stay unfinished
 };
 

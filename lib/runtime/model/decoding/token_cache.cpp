@@ -18,7 +18,6 @@
 #include "runtime/model/decoding/decode_graph.hpp"
 #include "runtime/model/decoding/position_tables.hpp"
 #include "runtime/model/decoding/quantized_layers.hpp"
-#include "runtime/model/decoding/quantized_layers.hpp"
 #include "runtime/model/decoding/row_products.hpp"
 #include "runtime/model/graph/walk.hpp"
 
