@@ -112,6 +112,20 @@ class Export(ToolTest):
             count = sum(p.numel() for p in torch.jit.load(path).parameters())
             self.assertAlmostEqual(count / 1e6, millions, delta=0.06, msg=name)
 
+    def test_stacked_weights_of_an_empty_model_take_no_memory(self):
+        """Tracing reads them, so they are dense meanwhile."""
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * resource.getpagesize()
+
+        model = torch.nn.Module()
+        model.stack = torch.nn.Parameter(torch.zeros(1).expand(16, 1024, 1024))
+        before = resident()
+        with self.env.tool.dense_stacks(torch, model):
+            self.assertTrue(model.stack.is_contiguous())
+            self.assertEqual(model.stack.data.sum().item(), 0)
+            self.assertLess(resident() - before, model.stack.nbytes / 4)
+
     def test_an_empty_model_keeps_constants_and_shapes(self):
         model = torch.jit.load(self.export("convnet", "--empty"))
         norm = getattr(model.blocks, "0").norm
