@@ -10,6 +10,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/parse_int.hpp"
 #include "base/shell_words.hpp"
 #include "config/key_table.hpp"
 #include "config/load.hpp"
@@ -141,6 +142,12 @@ std::optional<Answer> answer_to(const std::string& name, const std::string& valu
                           : answer_with_key(name, *key, value, has_config);
 }
 
+// srun's -n counts the processes of all hosts, which -N says.
+std::string ranks_of_host(const std::vector<std::string>& words, const std::string& count) {
+  const auto all = parse_int<int>(count), hosts = parse_int<int>(value_of(words, "-N"));
+  return all && hosts && *hosts > 0 && *all % *hosts == 0 ? std::to_string(*all / *hosts) : count;
+}
+
 using Answers = std::map<std::string, Answer>;  // by option
 
 Answers answers_to(const std::vector<std::string>& words, const std::vector<std::string>& leftover,
@@ -154,7 +161,8 @@ Answers answers_to(const std::vector<std::string>& words, const std::vector<std:
     const bool is_short = short_form != std::end(kShort);
     if (!is_short && !word.starts_with("--")) continue;
     const std::string name = is_short ? word : normal(word);
-    const std::string value = value_of(words, name);
+    std::string value = value_of(words, name);
+    if (is_short && short_form->second == "--num_gpus") value = ranks_of_host(words, value);
     auto answer = is_short ? answer_with_option(name, short_form->second, value) : answer_to(name, value, has_config);
     if (answer && answers.emplace(name, *std::move(answer)).second) order.push_back(name);
   }
