@@ -7,6 +7,7 @@
 #include "apps/launcher/commands.hpp"
 #include "apps/worker/commands.hpp"
 #include "config/load.hpp"
+#include "runtime/model/torchscript/load_script_model.hpp"
 #include "support/captured_output.hpp"
 #include "support/expect_error.hpp"
 #include "support/job_files.hpp"
@@ -147,6 +148,16 @@ TEST_CASE("a model file is planned without training it", "[worker][plan]") {
                          }) ==
         "command line: zero_hpz_partition_size 3 does not divide the 4 data-parallel ranks; use the number of ranks of "
         "a host");
+}
+
+TEST_CASE("a plan needs no weights", "[worker][plan]") {
+  const test::JobFiles job(test::make_mixed_net());
+  const std::string empty = job.folder / "empty.pt";
+  runtime::model::torchscript::write_model_skeleton(job.model, empty);
+  job.folder.write("ds.json", R"({"init": {"from": "not_downloaded"}})");
+  const test::CapturedOutput out(1);
+  CHECK(worker::dispatch({"plan", empty, "--config", job.folder / "ds.json", "--device", "cpu"}) == 0);
+  CHECK_THAT(out.text(), Catch::Matchers::Contains("125 parameters"));
 }
 
 TEST_CASE("a plan of tensor ranks compares split units with whole ones", "[worker][plan]") {

@@ -72,6 +72,7 @@ PlannedSetting setting_of(const Choice& choice, config::JobConfig config, bool i
 config::LoadResult load_job(const JobSource& job) {
   auto loaded = config::load_file(job.config_path, job.overrides, {.world_size = job.world_size});
   config::throw_if_bad(loaded);
+  if (loaded.config.init) loaded.config.init->from.clear();
   return loaded;
 }
 

@@ -32,7 +32,8 @@ std::vector<PlannedSetting> plan_settings(const PlannedStages& stages, const Job
 // Without a model: the settings as such, `memory` empty.
 std::vector<PlannedSetting> list_settings(const JobSource& job);
 
-// The config of a job, with all errors thrown.
+// The config of a job, with all errors thrown. Without init.from: sizes do not depend on values, so weights need not be
+// here yet.
 config::LoadResult load_job(const JobSource& job);
 
 int ranks_of_model(const config::JobConfig& config);
