@@ -140,6 +140,7 @@ plan::PlanReport plan_model(const PlanOptions& options) {
     report.num_trained += model.table.num_trainable();
     report.num_parameters_of_rank = std::max(report.num_parameters_of_rank, model.num_local());
     report.num_units += model.table.units.size();
+    report.fp8 = model.fp8;
     report.placements = model.placements;
   }
   if (report.placements && loaded.config.tensor_parallel.probe != config::TensorProbe::kOff) {

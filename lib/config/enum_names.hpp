@@ -66,6 +66,10 @@ inline constexpr EnumName<PipelineSchedule> kPipelineSchedules[] = {
 inline constexpr EnumName<TensorSplit> kTensorSplits[] = {
     {"column", TensorSplit::kColumn}, {"row", TensorSplit::kRow}, {"whole", TensorSplit::kWhole}};
 
+inline constexpr EnumName<Fp8Recipe> kFp8Recipes[] = {{"tensorwise", Fp8Recipe::kTensorwise},
+                                                      {"rowwise", Fp8Recipe::kRowwise},
+                                                      {"rowwise_with_gw_hp", Fp8Recipe::kRowwiseWithGwHp}};
+
 // DeepSpeed's keys differ in the names of types that they accept.
 inline constexpr EnumName<ScalarType> kCommunicationTypes[] = {
     {"fp32", ScalarType::kFp32}, {"bf16", ScalarType::kBf16}, {"fp16", ScalarType::kFp16}};

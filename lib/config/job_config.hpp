@@ -14,6 +14,8 @@ namespace dslaunch::config {
 
 enum class Precision { kFp32, kBf16, kFp16, kAuto };  // kAuto: bf16 on GPUs that support it, else fp32
 enum class ScalarType { kFp32, kBf16, kFp16 };
+// How GEMMs in fp8 scale their operands (docs/precision.md), by torchao's names.
+enum class Fp8Recipe : uint8_t { kTensorwise, kRowwise, kRowwiseWithGwHp };
 
 enum class LossScaleKind { kNone, kStatic, kDynamic };
 // The factor that multiplies the loss before backward, so that small gradients do not underflow in half precision, and
@@ -465,6 +467,7 @@ struct JobConfig {
   Precision precision = Precision::kFp32;
   LossScale loss_scale;                // for fp16, or for autocast to fp16
   std::optional<ScalarType> autocast;  // bf16 or fp16: forward runs under autocast, parameters keep their type
+  std::optional<Fp8Recipe> fp8;        // the GEMMs of wide linear layers compute in fp8
   bool keep_batch_norm = true;         // batch norms keep the model's type when the rest is computed in 16 bits
   bool fp32_master = true;             // false: weights exist in 16 bits only; no fp32 copy is kept between steps
   std::optional<bool> tf32;            // empty: PyTorch's default

@@ -44,6 +44,17 @@ constexpr KeySpec kRows[] = {
              "PyTorch's autocast: fp32 parameters, forward computes in low precision where that is safe"),
     rule_enum<kAutocastTypes>("torch_autocast.dtype", "its low-precision type; null: bf16. fp16 brings a loss scale"),
 
+    section("fp8"),
+    rule_key("fp8.enabled", kBool, "false",
+             "the GEMMs of wide linear layers compute in fp8, forward and backward; needs bf16.enabled, and GPUs of "
+             "compute capability 8.9 or higher (CPU ranks emulate the rounding)"),
+    rule_enum<kFp8Recipes>("fp8.recipe",
+                           "scales by torchao's recipes: tensorwise: one for each tensor; rowwise: one for each row; "
+                           "rowwise_with_gw_hp: as rowwise, and weight gradients in bf16; null: tensorwise")
+        .later("delayed")
+        .refuses("delayed: delayed scaling rounds by the maxima of earlier steps, which every checkpoint would have to "
+                 "hold; tensorwise uses the maximum of the tensor itself"),
+
     section("data_types"),
     key_as<EnumMember<kAccumulationTypes>, &JobConfig::grad_accum_dtype>(
         "data_types.grad_accum_dtype", "type in which gradients are summed over micro batches; null: fp32")

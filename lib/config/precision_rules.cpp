@@ -95,6 +95,17 @@ Precision precision_of(const Settings& settings) {
   return is_deferred ? Precision::kAuto : Precision::kFp32;
 }
 
+// The types of a run with "auto" are the worker's to choose, which checks them again.
+void check_fp8(Settings& settings) {
+  if (!settings.boolean("fp8.enabled")) {
+    if (settings.given("fp8.recipe")) settings.note("fp8.recipe", "'fp8.recipe' has no effect: fp8.enabled is false");
+    return;
+  }
+  if (settings.boolean("bf16.enabled") || settings.at("bf16.enabled").deferred) return;
+  settings.add_error(Issue::Kind::kConflict, "fp8.enabled",
+                     "'fp8.enabled' needs \"bf16\": {\"enabled\": true}: what lies between the GEMMs in fp8 is bf16");
+}
+
 }  // namespace
 
 void apply_precision_rules(Settings& settings) {
@@ -108,6 +119,7 @@ void apply_precision_rules(Settings& settings) {
     }
     first = section;
   }
+  check_fp8(settings);
   const Value& scale = settings.at("amp.loss_scale").value;
   if (!scale.is_null() && !scale.is_text("dynamic") && !(static_scale(scale).value_or(0) > 0)) {
     settings.add_error(
@@ -125,6 +137,10 @@ bool keeps_fp32_master(const Settings& settings) {
 void build_precision(const Settings& settings, JobConfig& out) {
   out.precision = precision_of(settings);
   if (out.precision == Precision::kFp16) out.loss_scale = of_fp16(settings, out.zero.stage);
+  if (settings.boolean("fp8.enabled")) {
+    const Value& recipe = settings.at("fp8.recipe").value;
+    out.fp8 = recipe.is_null() ? Fp8Recipe::kTensorwise : find_value(kFp8Recipes, recipe.text);
+  }
   if (settings.boolean("amp.enabled")) build_amp(settings, out);
   if (settings.boolean("torch_autocast.enabled")) build_torch_autocast(settings, out);
 }

@@ -75,6 +75,9 @@ constexpr const char* kOneBitReason =
     "its scales of values of one bit are those of whole parameters, whose parts are on the other tensor ranks; choose "
     "AdamW, Adam or Lamb";
 constexpr Exclusion kExclusions[] = {
+    {"fp8.enabled", "",
+     "each rank would scale its part of a layer by the maximum of that part alone, so that a run would round otherwise "
+     "with another number of ranks; set fp8.enabled to false"},
     {"optimizer.type", "Muon",
      "its step needs whole matrices, whose parts are on the other tensor ranks; choose AdamW, Adam, SGD, Lion, Adagrad "
      "or Lamb"},

@@ -35,6 +35,8 @@ constexpr KeySpec tuning_named(std::string_view path, std::string_view what) {
 constexpr std::string_view kNoTorchCompile = "torch.compile works on Python; models here are TorchScript";
 constexpr std::string_view kNoGrain = "heads are kept whole; other dims are split as evenly as they divide";
 constexpr std::string_view kPythonObject = "an object of Python";
+constexpr std::string_view kDelayedScaling =
+    "delayed scaling rounds by the maxima of earlier steps; fp8.recipe scales by those of the tensor itself";
 constexpr std::string_view kOwnCollectives =
     "values of one bit are exchanged as all others are, with NCCL between GPUs and Gloo between CPU ranks";
 constexpr std::string_view kNoLossScale = "bfloat16 needs no loss scale";
@@ -92,6 +94,12 @@ constexpr KeySpec kTrainingKeys[] = {
     no_counterpart("bf16.check_grad_overflow", kBool, "false", "a non-finite loss always ends the run"),
     not_yet("bf16.bf16_master_weights_and_grads", kBool, "false", "master weights in bfloat16"),
     not_yet("bf16.bf16_optimizer_states", kBool, "false", "moments in bfloat16"),
+
+    not_yet("fp8.margin", kInt, "null", kDelayedScaling),
+    not_yet("fp8.interval", kInt, "null", kDelayedScaling),
+    not_yet("fp8.amax_history_len", kInt, "null", kDelayedScaling),
+    not_yet("fp8.amax_compute_algo", kString, "null", kDelayedScaling),
+    not_yet("fp8.fp8_format", kString, "null", "fp8.recipe says which operands are e4m3 and which e5m2"),
 
     no_counterpart("amp.*", kAny, "null", "an argument of apex without a counterpart"),
 

@@ -137,6 +137,7 @@ class Configs(harness.TrainingTest):
         "dynamic_batching_gpt.json": ("gpt", "padded", ["--tp", "2", "--verify", "6", "--set", "bf16.enabled=false",
                                                         "--set", "data_efficiency.data_sampling"
                                                         ".dynamic_batching.max_tokens=40"]),
+        "fp8_gpt.json": ("wide_gpt", "uint16", TOKENS),
         "gpt_bf16.json": ("gpt", "uint16", TOKENS),
         "gpt_fp32.json": ("gpt", "uint16", TOKENS),
         "monitored_gpt.json": ("gpt", "arrays", []),

@@ -26,6 +26,7 @@ struct GraphFunctions;
 
 namespace dslaunch::runtime::device {
 
+struct Fp8Functions;
 struct GemmFunctions;
 
 struct DeviceModule {
@@ -36,6 +37,7 @@ struct DeviceModule {
   uint64_t (*captured_offset)(c10::Device device);
   void (*set_captured_offset)(c10::Device device, uint64_t offset);
   const GemmFunctions& gemm;
+  const Fp8Functions& fp8;
   const CodecFunctions& codec;
   const optim::DeviceFunctions& optim;
   const model::decoding::DecodingFunctions& decoding;

@@ -47,6 +47,7 @@ def export_tool():
 MODELS = {
     "mlp": ["mlp", "--inputs", "6", "--width", "16", "--layers", "2"],
     "gpt": ["gpt", "--vocab", "64", "--seq", "12", "--blocks", "2", "--width", "32", "--heads", "2"],
+    "wide_gpt": ["gpt", "--vocab", "64", "--seq", "12", "--blocks", "2", "--width", "256", "--heads", "2"],
     "convnet": ["convnet", "--classes", "5", "--width", "6", "--blocks", "2", "--size", "6"],
 }
 

@@ -114,8 +114,8 @@ TEST_CASE("every member beside the inner sections is bound by a row or is derive
   add("flops_profiler", config.flops_profiler), add("comms_logger", config.comms_logger);
   size_t direct = rows_of(config, config).size();
   for (const auto& [name, rows] : sections) direct -= rows;
-  const std::vector<std::string> others{"init",        "precision",      "loss_scale", "autocast", "keep_batch_norm",
-                                        "fp32_master", "deepspeed_lines"};
+  const std::vector<std::string> others{"init", "precision",       "loss_scale",  "autocast",
+                                        "fp8",  "keep_batch_norm", "fp32_master", "deepspeed_lines"};
   CHECK(direct + sections.size() + others.size() == num_members<JobConfig>());
 }
 

@@ -157,3 +157,28 @@ TEST_CASE("grad_accum_dtype has all of DeepSpeed's names for a type", "[config][
   }
   CHECK_THAT(all_lines(load("{data_types: {grad_accum_dtype: \"int8\"}}")), Contains("must be fp32, bf16, fp16"));
 }
+
+TEST_CASE("fp8 has torchao's recipes, tensorwise unless one is given", "[config][precision_rules]") {
+  const auto recipe_of = [](const std::string& fp8) { return good("{bf16: {enabled: true}, fp8: {" + fp8 + "}}").fp8; };
+  CHECK_FALSE(good("{bf16: {enabled: true}}").fp8.has_value());
+  CHECK_FALSE(recipe_of("enabled: false").has_value());
+  CHECK(recipe_of("enabled: true") == Fp8Recipe::kTensorwise);
+  CHECK(recipe_of("enabled: true, recipe: \"tensorwise\"") == Fp8Recipe::kTensorwise);
+  CHECK(recipe_of("enabled: true, recipe: \"rowwise\"") == Fp8Recipe::kRowwise);
+  CHECK(recipe_of("enabled: true, recipe: \"rowwise_with_gw_hp\"") == Fp8Recipe::kRowwiseWithGwHp);
+  CHECK(good("{bf16: {enabled: \"auto\"}, fp8: {enabled: true}}").fp8 == Fp8Recipe::kTensorwise);
+}
+
+TEST_CASE("fp8 says what it needs, and what it does not have", "[config][precision_rules]") {
+  const std::string bf16 = "bf16: {enabled: true}, ";
+  const std::pair<std::string, std::string> cases[] = {
+      {"{fp8: {enabled: true}}", "needs \"bf16\": {\"enabled\": true}"},
+      {"{fp16: {enabled: true}, fp8: {enabled: true}}", "needs \"bf16\": {\"enabled\": true}"},
+      {"{torch_autocast: {enabled: true}, fp8: {enabled: true}}", "needs \"bf16\": {\"enabled\": true}"},
+      {"{" + bf16 + "fp8: {enabled: true, recipe: \"delayed\"}}", "maxima of earlier steps"},
+      {"{" + bf16 + "fp8: {enabled: true, amax_history_len: 16}}", "maxima of earlier steps"},
+      {"{" + bf16 + "fp8: {enabled: true, recipe: \"rowise\"}}", "rowwise"},
+      {"{" + bf16 + "fp8: {enabled: true}, tensor_parallel: {size: 2}}", "does not go with 2 tensor ranks"}};
+  for (const auto& [text, expected] : cases) CHECK_THAT(all_lines(load(text)), Contains(expected));
+  CHECK(has_note(load("{" + bf16 + "fp8: {recipe: \"rowwise\"}}"), "has no effect: fp8.enabled is false"));
+}

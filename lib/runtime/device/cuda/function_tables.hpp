@@ -22,5 +22,6 @@ namespace dslaunch::runtime::engine::step {
 extern const GraphFunctions kGraphFunctions;
 }
 namespace dslaunch::runtime::device {
+extern const Fp8Functions kFp8Functions;
 extern const GemmFunctions kGemmFunctions;
 }  // namespace dslaunch::runtime::device

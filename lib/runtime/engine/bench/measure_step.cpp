@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/device/fp8.hpp"
 #include "runtime/device/random_state.hpp"
 #include "runtime/engine/bench/step_profile.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
@@ -92,6 +93,7 @@ void set_up_torch(const config::JobConfig& config, at::Device device) {
   device::seed_random_state(config.train.seed, /*rank=*/0, device);
   at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
   precision::set_tf32(config.tf32, device);
+  if (config.fp8) device::require_fp8(device);
 }
 
 // Times do not depend on the values of a model that was exported without.
@@ -128,6 +130,7 @@ class StepBench {
     engine_ = std::make_unique<step::Engine>(*model_, config_, options, groups_,
                                              setup::initial_values(*model_, config_.init, path));
     engine_->observe(counted_);
+    if (!model_->facts.fp8.empty()) out_.notes.push_back(model_->facts.fp8);
     for (const auto& note : model_->facts.notes) out_.notes.push_back("model: " + note);
     batches_.emplace(BatchLoader(data_.train, data_.train_arrays, config_.data, data_.loader, DataPosition()), device,
                      /*step=*/1);

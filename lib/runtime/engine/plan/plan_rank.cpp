@@ -93,7 +93,8 @@ int64_t PlannedModel::num_local_trained() const {
 }
 
 PlannedModel planned_model(const model::Model& model) {
-  PlannedModel out{.table = model.facts.table, .buffers = {}, .placements = model.facts.placements};
+  PlannedModel out{
+      .table = model.facts.table, .buffers = {}, .fp8 = model.facts.fp8, .placements = model.facts.placements};
   if (out.placements) out.reduced_width = reduced_width_of(*out.placements, out.table);
   for (const auto& [name, value] : model.tensors.buffers()) {
     out.buffers.push_back({name, value.numel(), value.scalar_type()});

@@ -26,6 +26,7 @@ struct PlannedBuffer {
 struct PlannedModel {
   ParameterTable table;
   std::vector<PlannedBuffer> buffers;
+  std::string fp8 = {};                                   // model::ModelFacts::fp8
   std::optional<model::PlacementReport> placements = {};  // empty: there is one tensor rank
   int64_t reduced_width = 0;  // features of the GEMMs whose results tensor ranks add up, summed
 

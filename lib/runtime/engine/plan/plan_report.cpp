@@ -88,6 +88,7 @@ std::string head_text(const PlanReport& report) {
   text += fmt::format(": {}; {}, {}, micro batch {}, {}\n", counted(report.num_data_ranks, "data rank"),
                       dtype_text(report), config::name_of(config::kOptimizerTypes, own.optimizer.type),
                       own.batch.micro_batch, counted(own.batch.accumulation, "accumulation step"));
+  if (!report.fp8.empty()) text += report.fp8 + "\n";
   if (report.placements) {
     text += fmt::format("{}; a rank has {} parameters\n", report.placements->summary(),
                         with_separators(report.num_parameters_of_rank));
@@ -265,6 +266,7 @@ std::string report_json(const PlanReport& report) {
                 {"gpu_memory", optional_json(report.capacity.gpu_bytes)},
                 {"host_memory", optional_json(report.capacity.host_bytes)},
                 {"activations", nullptr},
+                {"fp8", report.fp8.empty() ? Json(nullptr) : Json(report.fp8)},
                 {"placements", placements_json(report)},
                 {"settings", Json::array()}};
   if (report.activations) {

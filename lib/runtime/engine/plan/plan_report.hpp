@@ -25,6 +25,7 @@ struct PlanReport {
   int64_t num_parameters = 0, num_trained = 0;
   int64_t num_parameters_of_rank = 0;  // of the stage that has the most
   size_t num_units = 0;
+  std::string fp8;                                   // which layers compute in fp8; empty: none
   std::optional<model::PlacementReport> placements;  // what tensor ranks split; empty: there is one
   int num_nodes = 1, ranks_of_node = 1, num_data_ranks = 1;
   at::Device device = at::kCPU;

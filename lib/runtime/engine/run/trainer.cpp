@@ -19,6 +19,7 @@
 #include "base/status_page.hpp"
 #include "base/wall_clock.hpp"
 #include "config/difficulty.hpp"
+#include "runtime/device/fp8.hpp"
 #include "runtime/device/random_state.hpp"
 #include "runtime/engine/diagnosis/step_snapshots.hpp"
 #include "runtime/engine/plan/estimate_activations.hpp"
@@ -158,10 +159,15 @@ class Training {
     if (config_.tensor_parallel.probe != config::TensorProbe::kOff) log::debug("{}", placements->probe->summary());
   }
 
+  void tell_fp8() const {
+    if (groups_.world.rank() == 0 && !model_->facts.fp8.empty()) log::info("{}", model_->facts.fp8);
+  }
+
   void prepare_model() {
     if (!request_.eval_only) setup::require_trainable(model_->facts, request_.model_path);
     if (request_.verify > 0) verify::require_same_draws(model_->facts);
     ended("reading the model");
+    tell_fp8();
     tell_placements();
     monitors_.watch_model(model_->facts);
     log::debug("model read: {} parameters in {} units", model_->facts.table.num_elements(),
@@ -172,6 +178,7 @@ class Training {
     device::seed_random_state(config_.train.seed, groups_.own.pipe * groups_.mesh.data + groups_.own.data, device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
     precision::set_tf32(config_.tf32, device_);
+    if (config_.fp8) device::require_fp8(device_);
   }
 
   void open_data() {

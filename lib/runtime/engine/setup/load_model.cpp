@@ -39,8 +39,15 @@ model::GraphPassOptions passes_of(const config::JobConfig& config, const precisi
                                   const device::Device& device, const ProgramLogPtr& programs = {}) {
   // Timings choose differently from one host to the next.
   const bool measures = config.kernels.gemm_autotuning && !config.deterministic;
+  if (config.fp8 && precision.compute_dtype != at::kBFloat16) {
+    throw UserError(
+        ExitCode::kBadInput,
+        "'fp8.enabled' needs a run in bf16, and bf16.enabled \"auto\" is fp32 on CPU ranks; set bf16.enabled "
+        "to true");
+  }
   return {.kernels = config.kernels,
           .compute_dtype = precision.compute_dtype,
+          .fp8 = config.fp8,
           .chunks_cross_entropy = device.at().is_cuda(),
           .recomputes_outputs = config.recomputation.selective,
           .kernel_library = device.kernels(),

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <memory>
+#include <optional>
 
 #include "config/job_config.hpp"
 #include "runtime/device/gemm.hpp"
@@ -21,7 +22,8 @@ struct GraphPassOptions {
   config::Kernels kernels;
   // Of parameters and activations. A half-precision type: traces that were exported in another follow it.
   at::ScalarType compute_dtype = at::kFloat;
-  bool regions_on_cpu = false;  // for tests: fused regions on CPUs too, by their reference
+  std::optional<config::Fp8Recipe> fp8 = {};  // of wide linear layers, in a run in bf16
+  bool regions_on_cpu = false;                // for tests: fused regions on CPUs too, by their reference
   // With kernels.chunked_cross_entropy. The device of the run is not known to the graphs yet; off on CPUs, where the
   // same numbers take as long and round otherwise.
   bool chunks_cross_entropy = false;

@@ -73,7 +73,8 @@ struct ModelFacts {
   std::vector<ModuleInfo> modules;                         // the tree of modules, for reports; empty: not known
   // Whether a run of the model may be captured and replayed, as far as is known before it runs (capture_obstacles.hpp).
   Result<> capturable;
-  std::optional<StageFacts> stage;                 // empty: the whole model
+  std::optional<StageFacts> stage;  // empty: the whole model
+  std::string fp8 = {};             // which layers of the whole model compute in fp8, for the user; empty: none
   std::optional<PlacementReport> placements = {};  // of the whole model; empty: one tensor rank
   // Error: why forward could not be cut, as a sentence; it is then as in the file. Empty: it was not asked for.
   std::optional<Result<TokenFacts>> tokens;

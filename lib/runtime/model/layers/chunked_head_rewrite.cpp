@@ -49,7 +49,7 @@ torch::jit::Operation run_chunked(const Node* node) {
   if (const auto group = tensor_parallel::tensor_group_of(node)) {
     shared = c10::make_intrusive<tensor_parallel::SharedClasses>(tensor_parallel::layout_of(node), group);
   }
-  return [gemms = gemms_of(node), shared](Stack& stack) { chunked_operator(stack, gemms, shared); };
+  return [gemms = gemms_of(node).cache, shared](Stack& stack) { chunked_operator(stack, gemms, shared); };
 }
 
 const torch::jit::RegisterOperators kRegistration({torch::jit::Operator(

@@ -16,7 +16,7 @@ using torch::autograd::AutogradContext;
 using torch::jit::Node;
 
 constexpr char kKept[] = "gemms";
-const auto kGemms = c10::Symbol::attr("gemms");  // of a node
+const auto kGemms = c10::Symbol::attr("gemms"), kFp8 = c10::Symbol::attr("fp8");  // of a node
 
 bool has_gemms(const Node* node) {
   static const std::set<std::string_view> operators{kLinearOperator,    kMatmulOperator,   kAddmmOperator,
@@ -56,8 +56,15 @@ int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemm
   return count;
 }
 
-device::GemmCachePtr gemms_of(const Node* node) {
-  return node->hasAttribute(kGemms) ? node->ival(kGemms).toCustomClass<device::GemmCache>() : device::GemmCachePtr();
+NodeGemms gemms_of(const Node* node) {
+  NodeGemms out;
+  if (node->hasAttribute(kGemms)) out.cache = node->ival(kGemms).toCustomClass<device::GemmCache>();
+  if (node->hasAttribute(kFp8)) out.fp8 = static_cast<config::Fp8Recipe>(node->i(kFp8));
+  return out;
+}
+
+void set_fp8(Node* node, config::Fp8Recipe recipe) {
+  node->i_(kFp8, static_cast<int64_t>(recipe));
 }
 
 void keep_gemms(AutogradContext& context, const device::GemmCachePtr& gemms) {

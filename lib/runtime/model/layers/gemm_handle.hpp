@@ -7,20 +7,30 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <optional>
+
+#include "config/job_config.hpp"
 #include "runtime/device/gemm.hpp"
 
 namespace dslaunch::runtime::model::layers {
+
+// How the GEMMs of a node compute, beside what its arguments say.
+struct NodeGemms {
+  device::GemmCachePtr cache;            // null: with PyTorch's algorithms
+  std::optional<config::Fp8Recipe> fp8;  // empty: in the type of their operands
+};
 
 // Gives it to all operators of ours with GEMMs, in all graphs of the model; after all passes that make such. Returns
 // their number. Of a model that tensor ranks share, to those GEMMs of which each rank has a part: ranks that measure
 // differently would get other bits of what they all compute, and a router would send tokens to other experts.
 int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemms);
 
-// Of a node; null: its GEMMs have PyTorch's algorithms.
-device::GemmCachePtr gemms_of(const torch::jit::Node* node);
+NodeGemms gemms_of(const torch::jit::Node* node);
+// Before any graph runs; copies of the node have it as well.
+void set_fp8(torch::jit::Node* node, config::Fp8Recipe recipe);
 
 // What to register for such an operator.
-template <void (*kRun)(torch::jit::Stack& stack, const device::GemmCachePtr& gemms)>
+template <void (*kRun)(torch::jit::Stack& stack, const NodeGemms& gemms)>
 torch::jit::Operation with_gemms(const torch::jit::Node* node) {
   return [gemms = gemms_of(node)](torch::jit::Stack& stack) { kRun(stack, gemms); };
 }

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
 #include "runtime/device/device_module.hpp"
+#include "runtime/model/layers/fp8_gemms.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
 #include "runtime/model/tensor_parallel/tensor_operators.hpp"
@@ -89,6 +91,24 @@ Joined join(const variable_list& pieces, bool sums) {
   return {rows, sums ? sum_columns(rows) : at::Tensor()};
 }
 
+// See Gemm::forward().
+variable_list pieces_of(const at::Tensor& out, const std::vector<int64_t>& shape, const std::vector<int64_t>& widths) {
+  if (widths.empty()) return {out};
+  return (shape.empty() ? out : out.view(shape)).split_with_sizes(widths, -1);
+}
+
+// `kept`: gets what the weight's gradient needs of the input; null: nothing.
+at::Tensor output_in_fp8(const Fp8Gemms& gemms, const at::Tensor& input, const at::Tensor& weight,
+                         const std::optional<at::Tensor>& bias, WeightLayout layout, variable_list* kept) {
+  const bool keeps = kept != nullptr && weight.requires_grad();
+  const auto [plain, transposed] = gemms.input(as_rows(input), keeps);
+  if (keeps && gemms.has_weight_gradient()) kept->insert(kept->end(), {transposed.values, transposed.inverse_scales});
+  if (keeps && !gemms.has_weight_gradient()) kept->push_back(input);
+  auto sizes = input.sizes().vec();
+  sizes.back() = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
+  return gemms.output(plain, weight, layout, bias).view(sizes);
+}
+
 class Gemm : public torch::autograd::Function<Gemm> {
  public:
   // `shape`: of the output, empty: as it is computed; `widths`: of its pieces along the last dim, empty: it stays
@@ -98,7 +118,8 @@ class Gemm : public torch::autograd::Function<Gemm> {
                                const std::vector<int64_t>& shape, const std::vector<int64_t>& widths) {
     const auto recomputed = units::RecomputedTensor::of(input);
     if (recomputed) context->saved_data["input"] = c10::IValue::make_capsule(recomputed);
-    context->save_for_backward(recomputed ? variable_list{weight} : variable_list{weight, input});
+    variable_list kept{weight};
+    if (!recomputed && !options.fp8) kept.push_back(input);
     context->saved_data["sizes"] = input.sizes();
     context->saved_data["is_by_columns"] = lies_by_columns(input);
     context->saved_data["is_out_in"] = is_out_in;
@@ -108,10 +129,16 @@ class Gemm : public torch::autograd::Function<Gemm> {
     context->saved_data["postpones_gradient"] = tensor_parallel::is_reduced_in_backward(input);
     keep_gemms(*context, options.gemms);
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
-    const at::Tensor out =
-        output_of(input, weight, bias, is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut, options.gemms);
-    if (widths.empty()) return {out};
-    return (shape.empty() ? out : out.view(shape)).split_with_sizes(widths, -1);
+    const auto layout = is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut;
+    at::Tensor out;
+    if (options.fp8) {
+      keep_fp8(*context, *options.fp8);
+      out = output_in_fp8(Fp8Gemms(*options.fp8), input, weight, bias, layout, recomputed ? nullptr : &kept);
+    } else {
+      out = output_of(input, weight, bias, layout, options.gemms);
+    }
+    context->save_for_backward(std::move(kept));
+    return pieces_of(out, shape, widths);
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
@@ -121,23 +148,46 @@ class Gemm : public torch::autograd::Function<Gemm> {
     const bool wants_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
     const bool sums_bias = context->saved_data["sums_bias"].toBool();
     const auto gemms = kept_gemms(*context);
+    const auto fp8 = kept_fp8(*context);
     const auto [rows, sums] = join(upstream, wants_bias && sums_bias);
+    const bool wants_input = context->needs_input_grad(0), wants_weight = context->needs_input_grad(1);
+    const auto in_fp8 = fp8 ? upstream_in_fp8(*fp8, rows, wants_input, wants_weight) : device::Fp8Pair();
     variable_list gradients(7);
-    if (context->needs_input_grad(0)) {
+    if (wants_input) {
       const auto sizes = context->saved_data["sizes"].toIntVector();
-      gradients[0] = input_gradient(rows, sizes, context->saved_data["is_by_columns"].toBool(), weight, layout, gemms);
+      gradients[0] =
+          fp8 ? fp8->input_gradient(in_fp8.plain, weight, layout).view(sizes)
+              : input_gradient(rows, sizes, context->saved_data["is_by_columns"].toBool(), weight, layout, gemms);
     }
-    if (context->needs_input_grad(1)) {
-      const at::Tensor input = saved.size() == 2 ? saved[1] : recomputed_input(*context);
-      gradients[1] =
-          weight_gradient({input, rows, layout, gemms}, weight, context->saved_data["writes_gradient"].toBool(),
-                          context->saved_data["postpones_gradient"].toBool());
+    if (wants_weight) {
+      const auto gemm =
+          fp8 && fp8->has_weight_gradient()
+              ? units::WeightGemm(input_in_fp8(*fp8, *context, saved), in_fp8.transposed, layout)
+              : units::WeightGemm(saved.size() == 2 ? saved[1] : recomputed_input(*context), rows, layout, gemms);
+      gradients[1] = weight_gradient(gemm, weight, context->saved_data["writes_gradient"].toBool(),
+                                     context->saved_data["postpones_gradient"].toBool());
     }
     if (wants_bias) gradients[2] = sums_bias ? sums : rows.sum(0);
     return gradients;
   }
 
  private:
+  static device::Fp8Pair upstream_in_fp8(const Fp8Gemms& gemms, const at::Tensor& rows, bool wants_input,
+                                         bool wants_weight) {
+    if (at::GradMode::is_enabled()) {
+      throw UserError(ExitCode::kBadInput,
+                      "gradients of gradients: linear layers in fp8 have none, since rounding has no derivative; set "
+                      "fp8.enabled to false");
+    }
+    return gemms.upstream(rows, wants_input, wants_weight);
+  }
+
+  // As the weight's gradient reads it.
+  static device::Fp8Matrix input_in_fp8(const Fp8Gemms& gemms, AutogradContext& context, const variable_list& saved) {
+    if (saved.size() == 3) return {saved[1], saved[2]};
+    return gemms.input(as_rows(recomputed_input(context)), /*for_weight=*/true).transposed;
+  }
+
   static at::Tensor recomputed_input(AutogradContext& context) {
     return c10::static_intrusive_pointer_cast<units::RecomputedTensor>(context.saved_data["input"].toCapsule())
         ->value();
@@ -190,6 +240,12 @@ bool is_in_training(const at::Tensor& input, const at::Tensor& weight) {
          !at::autocast::is_autocast_enabled(input.device().type());
 }
 
+bool runs_in_fp8(const at::Tensor& input, const Weight& weight) {
+  constexpr int64_t kAlignment = 16;  // of a GPU's GEMMs
+  return input.scalar_type() == at::kBFloat16 && weight.tensor.size(0) % kAlignment == 0 &&
+         weight.tensor.size(1) % kAlignment == 0 && !at::autocast::is_autocast_enabled(input.device().type());
+}
+
 // Our kernel only if PyTorch would save the same tensors for backward.
 bool has_bias_kernel(const at::Tensor& input, const at::Tensor* bias) {
   return bias != nullptr && bias->requires_grad() && input.is_cuda() && is_kernel_type(input.scalar_type());
@@ -199,14 +255,20 @@ bool has_bias_kernel(const at::Tensor& input, const at::Tensor* bias) {
 variable_list gemm(const at::Tensor& input, const at::Tensor& given, const at::Tensor* bias, WeightLayout layout,
                    GemmOptions options, const std::vector<int64_t>& shape = {},
                    const std::vector<int64_t>& widths = {}) {
-  if (!is_in_training(input, given)) return {};
+  if (!is_in_training(input, given) && !options.fp8) return {};
   const Weight weight = weight_of(given, layout);
   if (!fits(input, weight, bias)) return {};
+  if (!runs_in_fp8(input, weight)) options.fp8.reset();
+  if (!is_in_training(input, given) && !options.fp8) return {};
+  const auto given_bias = bias != nullptr ? std::optional(*bias) : std::nullopt;
+  if (options.fp8 && !at::GradMode::is_enabled()) {
+    const Fp8Gemms gemms(*options.fp8);
+    return pieces_of(output_in_fp8(gemms, input, weight.tensor, given_bias, weight.layout, nullptr), shape, widths);
+  }
   options.sums_bias = options.sums_bias && has_bias_kernel(input, bias);
   const bool takes_gradient = weight.gathered && (options.writes_gradient || weight.gathered->call->may_defer());
-  if (!options.sums_bias && !takes_gradient) return {};
-  return Gemm::apply(input, weight.tensor, bias != nullptr ? std::optional(*bias) : std::nullopt,
-                     weight.layout == WeightLayout::kOutIn, options, shape, widths);
+  if (!options.sums_bias && !takes_gradient && !options.fp8) return {};
+  return Gemm::apply(input, weight.tensor, given_bias, weight.layout == WeightLayout::kOutIn, options, shape, widths);
 }
 
 bool is_plain_sum(const at::Tensor& input, const at::Scalar& beta, const at::Scalar& alpha) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "config/job_config.hpp"
 #include "runtime/device/gemm.hpp"
 
 namespace dslaunch::runtime::model::layers {
@@ -32,6 +33,9 @@ struct GemmOptions {
   bool writes_gradient = true;
   // Of the three GEMMs; null: PyTorch's algorithms.
   device::GemmCachePtr gemms = {};
+  // The three GEMMs compute in fp8 where the layer is in bf16 and its sizes are multiples of 16, without gradients as
+  // well; not twice differentiable then. Empty: in the type of their operands.
+  std::optional<config::Fp8Recipe> fp8 = {};
 };
 
 // at::linear, at::matmul and at::addmm. If a backward defers weight gradients (runtime/state/deferred_gradients.hpp),

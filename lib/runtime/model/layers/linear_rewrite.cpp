@@ -24,12 +24,14 @@ using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
 
-GemmOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient,
-                       const device::GemmCachePtr& gemms) {
-  return {.sums_bias = sums_bias.toBool(), .writes_gradient = writes_gradient.toBool(), .gemms = gemms};
+GemmOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_gradient, const NodeGemms& gemms) {
+  return {.sums_bias = sums_bias.toBool(),
+          .writes_gradient = writes_gradient.toBool(),
+          .gemms = gemms.cache,
+          .fp8 = gemms.fp8};
 }
 
-void linear_operator(Stack& stack, const device::GemmCachePtr& gemms) {
+void linear_operator(Stack& stack, const NodeGemms& gemms) {
   constexpr size_t kCount = 5;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out =
@@ -38,7 +40,7 @@ void linear_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   torch::jit::push(stack, std::move(out));
 }
 
-void matmul_operator(Stack& stack, const device::GemmCachePtr& gemms) {
+void matmul_operator(Stack& stack, const NodeGemms& gemms) {
   constexpr size_t kCount = 4;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out = fused_matmul(at(0).toTensor(), at(1).toTensor(), options_of(at(2), at(3), gemms));
@@ -46,7 +48,7 @@ void matmul_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   torch::jit::push(stack, std::move(out));
 }
 
-void addmm_operator(Stack& stack, const device::GemmCachePtr& gemms) {
+void addmm_operator(Stack& stack, const NodeGemms& gemms) {
   constexpr size_t kCount = 7;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out = fused_addmm(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar(),
@@ -70,7 +72,7 @@ Cut cut_of(const c10::IValue& shape, const c10::IValue& pieces, const c10::IValu
   return cut;
 }
 
-void linear_cut_operator(Stack& stack, const device::GemmCachePtr& gemms) {
+void linear_cut_operator(Stack& stack, const NodeGemms& gemms) {
   constexpr size_t kCount = 9;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   auto out = fused_linear_cut(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
@@ -79,7 +81,7 @@ void linear_cut_operator(Stack& stack, const device::GemmCachePtr& gemms) {
   torch::jit::push(stack, std::move(out));
 }
 
-void addmm_cut_operator(Stack& stack, const device::GemmCachePtr& gemms) {
+void addmm_cut_operator(Stack& stack, const NodeGemms& gemms) {
   constexpr size_t kCount = 11;
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   auto out = fused_addmm_cut(at(0).toTensor(), at(1).toTensor(), at(2).toTensor(), at(3).toScalar(), at(4).toScalar(),
@@ -164,6 +166,7 @@ bool join(Node* cut, Cut::Kind kind, const graph::Aliases& aliases) {
   auto& graph = *cut->owningGraph();
   const torch::jit::WithInsertPoint before(cut);
   Node* fused = graph.create(c10::Symbol::fromQualString(fused_kind), gemm->inputs(), 1);
+  fused->copyAttributes(*gemm);
   fused->addInput(view != nullptr ? view->input(1) : graph.insertConstant(c10::IValue()));
   Value* pieces = cut->input(1);
   if (kind != Cut::Kind::kSizes) pieces = graph.insertNode(graph.createList(c10::IntType::get(), {pieces}))->output();

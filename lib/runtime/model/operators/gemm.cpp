@@ -13,6 +13,7 @@ constexpr Row kRows[] = {
     {"matmul",
      {.purity = Purity::kPure, .type = TypeRole::kGemm, .flops = matmul_cost, .gemm = {.factor = 0, .weight = 1}}},
     {"mm bmm", {.purity = Purity::kPure, .type = TypeRole::kGemm, .flops = matmul_cost}},
+    {"_scaled_mm", {.flops = matmul_cost}},
     {"addmm", {.type = TypeRole::kGemm, .flops = addmm_cost, .gemm = {.factor = 1, .weight = 2, .bias = 0}}},
     {"baddbmm", {.type = TypeRole::kGemm, .flops = addmm_cost}},
     {"outer einsum", {.purity = Purity::kPure, .type = TypeRole::kGemm}},

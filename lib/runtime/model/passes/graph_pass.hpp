@@ -29,6 +29,7 @@ struct PassContext {
   // results
   std::set<std::string> fp32_buffers = {};  // names; they stay fp32 in a half-precision run
   std::vector<std::string> notes = {};      // for the user
+  std::string fp8 = {};                     // for the user: which layers compute in fp8; empty: none
 };
 
 // What a pass needs, which says when it runs.

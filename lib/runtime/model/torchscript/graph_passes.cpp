@@ -10,6 +10,7 @@
 #include "runtime/model/layers/attention.hpp"
 #include "runtime/model/layers/chunked_head.hpp"
 #include "runtime/model/layers/cross_entropy.hpp"
+#include "runtime/model/layers/fp8_layers.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_norm.hpp"
 #include "runtime/model/layers/linear.hpp"
@@ -49,6 +50,10 @@ void chunk_heads(PassContext& context) {
   if (!context.options.chunks_cross_entropy) return;
   const int count = layers::chunk_heads(context.module);
   if (count > 0) log::debug("graph pass chunked_cross_entropy: {} losses", count);
+}
+
+void use_fp8(PassContext& context) {
+  if (context.options.fp8) context.fp8 = layers::use_fp8(context.module, *context.options.fp8);
 }
 
 const std::shared_ptr<constants::KnownMasks>& masks_of(PassContext& context) {
@@ -131,6 +136,7 @@ const std::vector<GraphPass>& graph_passes() {
        NodeRewrite{{.operators = {"aten::linear", "aten::addmm"}, .operands = {}}, layers::sum_bias_gradient}},
       {"weight_gradients", &Kernels::weight_gradient, kGraphs, kModel, kOwnGemms, kNone, kNone,
        [](PassContext& run) { layers::take_weight_gradients(run.module, /*writes=*/true); }},
+      {"fp8", nullptr, kGraphs, kModel, kOwnGemms, kNone, kNone, use_fp8},
       {"training_flag", nullptr, kGraphs, kModel, kNone, kNone, kNone, rewrite_training_flags},
       {"device_constants", nullptr, kDevice, kModelAndLoss, kNone, kPlacedConstants, kNone,
        [](PassContext& run) { rewrites::rewrite_device_constants(run.module, run.device); }},

@@ -216,6 +216,7 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
                    .modules = graph::module_tree(module),
                    .capturable = analysis::check_capturable(module, analysis.host_state),
                    .stage = stage ? std::optional(std::move(stage->facts)) : std::nullopt,
+                   .fp8 = std::move(rewrite.fp8),
                    .placements = std::move(split.report),
                    .tokens = std::move(token_facts),
                    .notes = std::move(rewrite.notes)};

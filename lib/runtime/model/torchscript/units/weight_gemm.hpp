@@ -4,8 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
+#include "runtime/device/fp8.hpp"
 #include "runtime/device/gemm.hpp"
 #include "runtime/state/gradient_destination.hpp"
 
@@ -23,21 +25,27 @@ class WeightGemm {
   WeightGemm(at::Tensor input, at::Tensor upstream, WeightLayout layout, device::GemmCachePtr gemms = {})
       : input_(std::move(input)), upstream_(std::move(upstream)), layout_(layout), gemms_(std::move(gemms)) {}
 
-  at::ScalarType factors() const { return upstream_.scalar_type(); }
+  // Of a layer in bf16 whose GEMMs compute in fp8: both transposed, [in, rows] and [out, rows].
+  WeightGemm(device::Fp8Matrix input, device::Fp8Matrix upstream, WeightLayout layout)
+      : layout_(layout), in_fp8_(in_layout({std::move(input), std::move(upstream)}, layout)) {}
+
+  at::ScalarType factors() const { return in_fp8_ ? at::kBFloat16 : upstream_.scalar_type(); }
   // As autograd computes it for PyTorch's operators, so on the CPU the same bits.
   at::Tensor compute() const;
   // Into an empty destination of the same type the same bits as compute(). On GPUs a sum is rounded once, with the
   // GEMM; on the CPU the GEMM is computed first.
   void add_to(const GradientDestination& destination) const;
   // The same without the history of the input, which would keep the graph before it alive.
-  WeightGemm detached() const { return {input_.detach(), upstream_, layout_, gemms_}; }
+  WeightGemm detached() const;
 
  private:
   std::pair<at::Tensor, at::Tensor> matrices() const;
+  static device::Fp8Gemm in_layout(device::Fp8Gemm input_and_upstream, WeightLayout layout);
 
-  at::Tensor input_, upstream_;
+  at::Tensor input_, upstream_;  // undefined in fp8
   WeightLayout layout_;
   device::GemmCachePtr gemms_;
+  std::optional<device::Fp8Gemm> in_fp8_;
 };
 
 }  // namespace dslaunch::runtime::model::units

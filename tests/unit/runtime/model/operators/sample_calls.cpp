@@ -236,7 +236,7 @@ const Sample kSamples[] = {
 
 // What has no sample, and why.
 const Sample kWithoutSample[] = {
-    {"_grouped_mm _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+    {"_grouped_mm _scaled_mm _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
      "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable _cudnn_rnn_backward",
      "runs on GPUs only"},
     {"_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "

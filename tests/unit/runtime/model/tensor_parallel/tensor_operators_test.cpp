@@ -220,7 +220,9 @@ TEST_CASE("ranks measure algorithms for the GEMMs that they split alone", "[tens
   }
   REQUIRE(gemms.size() == 2);
   const auto cache = c10::make_intrusive<device::GemmCache>("");
-  const auto handed = [&] { return std::pair(model::layers::gemms_of(gemms[0]), model::layers::gemms_of(gemms[1])); };
+  const auto handed = [&] {
+    return std::pair(model::layers::gemms_of(gemms[0]).cache, model::layers::gemms_of(gemms[1]).cache);
+  };
   const torch::jit::WithInsertPoint before(gemms[0]);
   const auto group = c10::make_intrusive<TensorGroup>(0, 2);
   gemms[0]->replaceInput(0, insert_tensor_operator(*graph, kCopyOperator, gemms[0]->input(0), group));

@@ -1,0 +1,116 @@
+#include "runtime/device/fp8.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/device/device_module.hpp"
+#include "runtime/device/fp8_functions.hpp"
+
+namespace dslaunch::runtime::device {
+namespace {
+
+constexpr int kLeastCapability = 89;        // 8.9
+constexpr double kSmallestMaximum = 1e-12;  // of a tensor of zeros, as torchao has it
+constexpr size_t kAlignment = 16;           // of a matrix that a kernel reads, in bytes
+
+double largest(at::ScalarType type) {
+  return type == at::kFloat8_e5m2 ? 57344.0 : 448.0;
+}
+
+// fp32, from maxima in bf16.
+at::Tensor scales_of(const at::Tensor& maxima, const Fp8Cast& cast) {
+  constexpr int32_t kExponent = 0x7f800000;  // the bits of a power of two
+  const at::Tensor divisors = maxima.to(at::kDouble).clamp_min(kSmallestMaximum);
+  const at::Tensor scales = at::full_like(divisors, largest(cast.type)).div_(divisors).to(at::kFloat);
+  return cast.power_of_two ? scales.view(at::kInt).bitwise_and(kExponent).view(at::kFloat) : scales;
+}
+
+Fp8Matrix rounded(const at::Tensor& matrix, Fp8Scale scale, const Fp8Cast& cast) {
+  const at::Tensor sizes = matrix.abs();
+  const at::Tensor maxima = scale == Fp8Scale::kOfRow ? sizes.amax({1}, /*keepdim=*/true) : sizes.max().view({1, 1});
+  const at::Tensor scales = scales_of(maxima, cast);
+  const double limit = largest(cast.type);
+  return {matrix.to(at::kFloat).mul(scales).clamp(-limit, limit).to(cast.type).contiguous(), scales.reciprocal()};
+}
+
+// A transposed matrix is read as it lies in memory.
+Fp8Pair cast_on_gpu(const at::Tensor& matrix, Fp8Cast cast) {
+  const bool is_transposed = !matrix.is_contiguous() && matrix.t().is_contiguous();
+  at::Tensor read = is_transposed ? matrix.t() : matrix.contiguous();
+  if (reinterpret_cast<uintptr_t>(read.const_data_ptr()) % kAlignment != 0) read = read.clone();
+  if (is_transposed) std::swap(cast.plain, cast.transposed);
+  Fp8Pair out = module().fp8.cast(read, cast);
+  if (is_transposed) std::swap(out.plain, out.transposed);
+  return out;
+}
+
+// As the GEMM of a GPU takes them: both of one kind.
+std::pair<at::Tensor, at::Tensor> inverse_scales_of(const Fp8Gemm& gemm) {
+  const auto& [left, right] = std::pair(gemm.left.inverse_scales, gemm.right.inverse_scales);
+  if (left.numel() == 1 && right.numel() == 1) return {left, right};
+  return {left.expand({gemm.left.values.size(0), 1}).contiguous(),
+          right.expand({gemm.right.values.size(0), 1}).contiguous().t()};
+}
+
+at::Tensor emulated(const Fp8Gemm& gemm) {
+  const auto& [left, right, bias, fast] = gemm;
+  at::Tensor out = left.values.to(at::kFloat).mm(right.values.to(at::kFloat).t());
+  out.mul_(left.inverse_scales).mul_(right.inverse_scales.t());
+  return bias ? out.add_(bias->to(at::kFloat)) : out;
+}
+
+// GPUs write fp32 only where scales are those of tensors.
+bool writes_itself(const Fp8Gemm& gemm, const at::Tensor& out) {
+  const bool is_plain = gemm.left.inverse_scales.numel() == 1 && gemm.right.inverse_scales.numel() == 1;
+  return out.is_cuda() && (out.scalar_type() == at::kBFloat16 || is_plain);
+}
+
+void multiply_into(const Fp8Gemm& gemm, at::Tensor& out) {
+  const auto [left, right] = inverse_scales_of(gemm);
+  at::_scaled_mm_out(out, gemm.left.values, gemm.right.values.t(), left, right, gemm.bias, /*scale_result=*/{},
+                     out.scalar_type(), gemm.fast);
+}
+
+}  // namespace
+
+void require_fp8(at::Device device) {
+  if (!device.is_cuda()) return;
+  const int capability = module().fp8.compute_capability(device);
+  if (capability >= kLeastCapability) return;
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("fp8.enabled: {} has compute capability {}.{}; GPUs multiply in fp8 from 8.9 on; set "
+                              "fp8.enabled to false",
+                              device.str(), capability / 10, capability % 10));
+}
+
+Fp8Pair to_fp8(const at::Tensor& matrix, const Fp8Cast& cast) {
+  const at::NoGradGuard no_grad;
+  if (!cast.plain && !cast.transposed) return {};
+  if (matrix.is_cuda()) return cast_on_gpu(matrix, cast);
+  Fp8Pair out;
+  if (cast.plain) out.plain = rounded(matrix, *cast.plain, cast);
+  if (cast.transposed) out.transposed = rounded(matrix.t(), *cast.transposed, cast);
+  return out;
+}
+
+at::Tensor multiply(const Fp8Gemm& gemm) {
+  const at::NoGradGuard no_grad;
+  if (!gemm.left.values.is_cuda()) return emulated(gemm).to(at::kBFloat16);
+  at::Tensor out =
+      at::empty({gemm.left.values.size(0), gemm.right.values.size(0)}, gemm.left.values.options().dtype(at::kBFloat16));
+  multiply_into(gemm, out);
+  return out;
+}
+
+void multiply(const Fp8Gemm& gemm, at::Tensor out, bool adds) {
+  const at::NoGradGuard no_grad;
+  if (!adds && writes_itself(gemm, out)) return multiply_into(gemm, out);
+  const at::Tensor computed = multiply(gemm);
+  adds ? out.add_(computed) : out.copy_(computed);
+}
+
+}  // namespace dslaunch::runtime::device
