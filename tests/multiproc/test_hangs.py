@@ -261,7 +261,7 @@ class Hangs(HangingJobs):
         os.kill(second, signal.SIGSTOP)
         os.kill(first, signal.SIGCONT)
         # A device completes the call without the host of the rank, which then does not come to the next one.
-        arrived = "" if self.is_on_device() else ", which has arrived"
+        arrived = "(, which has arrived)?" if self.is_on_device() else ", which has arrived"
         self.wait_for(process, rf"\S+:0\| warning: .* has been waiting .* for rank 1 \(\S+, process {second}\){arrived}: "
                                rf"{STOPPED.format(pid=second)}")
         os.kill(second, signal.SIGCONT)
