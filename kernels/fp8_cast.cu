@@ -178,8 +178,10 @@ __global__ void __launch_bounds__(kThreads) fp8_cast_kernel(const Fp8CastArgumen
 #pragma unroll
   for (int k = 0; k < kEach; ++k) {
     const float scale = scales.columns[group * kEach + k];
-    tile[group * kEach + k][word] =
-        pack4<kE5m2>(values[0][k] * scale, values[1][k] * scale, values[2][k] * scale, values[3][k] * scale);
+    float scaled[kRowsEach];  // zeros past the last row, also with a scale that is not a number
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) scaled[i] = row + i < of.rows ? values[i][k] * scale : 0.0F;
+    tile[group * kEach + k][word] = pack4<kE5m2>(scaled[0], scaled[1], scaled[2], scaled[3]);
   }
   __syncthreads();
   store_transposed(of, first_row, first_column, tile);
