@@ -98,7 +98,9 @@ Precision precision_of(const Settings& settings) {
 // The types of a run with "auto" are the worker's to choose, which checks them again.
 void check_fp8(Settings& settings) {
   if (!settings.boolean("fp8.enabled")) {
-    if (settings.given("fp8.recipe")) settings.note("fp8.recipe", "'fp8.recipe' has no effect: fp8.enabled is false");
+    if (settings.given("fp8.recipe") && !settings.given("fp8.enabled")) {
+      settings.note("fp8.recipe", "'fp8.recipe' has no effect: fp8.enabled is false");
+    }
     return;
   }
   if (settings.boolean("bf16.enabled") || settings.at("bf16.enabled").deferred) return;
