@@ -378,6 +378,11 @@ class Container(TableTest):
                     self.assertEqual(held, row.verdict != "stale")
 
 
+def place_of(pid):
+    with open(f"/proc/{pid}/wchan", encoding="utf-8") as file:
+        return file.read()
+
+
 def can_freeze():
     return os.access("/sys/fs/cgroup/freezer", os.W_OK)
 
@@ -500,8 +505,8 @@ class Ports(DoctorTest):
         pid = self.hold(listener, orphan=True)
         port = self.let_go(listener)
         self.freeze(pid)
-        with open(f"/proc/{pid}/wchan", encoding="utf-8") as file:
-            place = file.read()
+        self.wait_until(lambda: place_of(pid) != "0")  # it is on its way into the freezer until then
+        place = place_of(pid)
         found = self.finding(self.report("--port", port), pid)
         self.assertEqual((found["verdict"], found["state"], found["wait_channel"]), ("stale", "D", place))
         self.assertIn(f"in an uninterruptible wait ({place})", self.doctor("--port", port).stdout)
