@@ -10,7 +10,7 @@ import itertools
 import random
 
 import model_cases
-from dimensions import (ACCUMULATIONS, CLIPPINGS, MODELS, OPTIMIZERS, PIPELINE_MODELS, PIPELINE_VARIANTS, PIPES, PRECISIONS,
+from dimensions import (ACCUMULATIONS, CLIPPINGS, MODELS, MORE_OPTIMIZERS, OPTIMIZERS, PIPELINE_MODELS, PIPELINE_VARIANTS, PIPES, PRECISIONS,
                         TENSOR_MODELS, TENSOR_VARIANTS, TENSORS, VARIANTS, WORLDS, Group)
 
 BASE_MODEL = "plain"
@@ -24,7 +24,7 @@ def full(worlds):
               for optimizer, clipping, variant in [next(rest)]]
     chosen += [Group(world, accumulation, clipping, precision, BASE_MODEL, optimizer, "default")
                for world, accumulation, clipping, precision, optimizer
-               in itertools.product(worlds, ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS)]
+               in itertools.product(worlds, ACCUMULATIONS, CLIPPINGS, PRECISIONS, [*OPTIMIZERS, *MORE_OPTIMIZERS])]
     chosen += [Group(world, accumulation, CLIPPINGS[0], precision, BASE_MODEL, "AdamW", variant)
                for world, accumulation, precision, variant
                in itertools.product(worlds, ACCUMULATIONS, PRECISIONS, VARIANTS)]

@@ -160,7 +160,7 @@ class Selection(unittest.TestCase):
         self.assertEqual(len(met), len(dimensions.MODELS) * len(worlds) * len(dimensions.ACCUMULATIONS)
                          * len(dimensions.PRECISIONS))
         met = {(case.optimizer, case.stage, case.clipping, case.accumulation, case.precision, case.world) for case in cases}
-        self.assertEqual(len(met), len(dimensions.OPTIMIZERS) * 4 * 2 * 2 * 3 * len(worlds))
+        self.assertEqual(len(met), len(dimensions.OPTIMIZERS | dimensions.MORE_OPTIMIZERS) * 4 * 2 * 2 * 3 * len(worlds))
 
     def test_the_fast_set_holds_every_model_in_two_worlds_and_most_pairs_of_values(self):
         rows = selection.fast(dimensions.WORLDS)
