@@ -981,7 +981,8 @@ if end == "kill":
     time.sleep(0.2)  # who says "a peer is gone" comes first; who it was shows a little later
     os.kill(os.getpid(), signal.SIGKILL)
 if end == "interrupted":
-    signal.signal(signal.SIGINT, lambda *_: print("one Ctrl-C", flush=True))
+    # Not print(), which may not be entered again while it writes "waiting".
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"one Ctrl-C\\n"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     print("waiting", flush=True)
     while True: time.sleep(0.05)
