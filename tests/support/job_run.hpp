@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.hpp"
 #include "config/report.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/engine/run/trainer.hpp"
@@ -35,6 +36,16 @@ struct JobRun {
     return out;
   }
 };
+
+inline std::string checkpoint_of(const JobRun& run, int64_t step) {
+  return fmt::format("{}/checkpoints/step_{:08}", run.run_dir, step);
+}
+
+// The run continues from a checkpoint or a run directory.
+inline JobRun resumed(JobRun run, const std::string& from) {
+  run.prepare = [from](TrainRequest& request) { request.resume = from; };
+  return run;
+}
 
 // Throws what a rank threw. All ranks end alike.
 inline TrainOutcome run_job(const JobRun& job) {
@@ -68,6 +79,12 @@ inline std::vector<json> metrics_of(const std::string& run_dir) {
   std::ifstream in(run_dir + "/metrics.jsonl");
   for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
   return out;
+}
+
+// Of a run that is carried out now.
+inline std::vector<json> metrics_after(const JobRun& run) {
+  run_job(run);
+  return metrics_of(run.run_dir);
 }
 
 // Of Adafactor's means there is one for each row or column of the last two dims, of AdamW8bit's scales one for each

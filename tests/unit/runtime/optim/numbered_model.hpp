@@ -16,7 +16,7 @@ namespace dslaunch::test {
 
 using nlohmann::json;
 
-// The parameters in three units: what is no block, and two blocks.
+// The parameters in three units: those outside blocks, and two blocks.
 struct NumberedModel {
   runtime::ParameterTable table;
   std::vector<int64_t> first;  // where a parameter begins among the numbers

@@ -85,20 +85,6 @@ struct Files {
   }
 };
 
-std::string checkpoint_of(const JobRun& run, int64_t step) {
-  return fmt::format("{}/checkpoints/step_{:08}", run.run_dir, step);
-}
-
-std::vector<json> metrics_after(const JobRun& run) {
-  test::run_job(run);
-  return test::metrics_of(run.run_dir);
-}
-
-JobRun resumed(JobRun run, const std::string& from) {
-  run.prepare = [from](test::TrainRequest& request) { request.resume = from; };
-  return run;
-}
-
 // The losses of LibTorch's SGD on consecutive batches whose ids are cut to these lengths, and at last the loss over the
 // evaluated samples, whole.
 std::vector<double> plain_losses(const Files& files, const std::vector<int64_t>& cuts) {

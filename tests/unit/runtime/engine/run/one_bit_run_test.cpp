@@ -27,15 +27,6 @@ JobRun run_of(const JobFiles& files, const std::string& name, int ranks, int64_t
   return {files.model, files.folder / name, files.config(changes, {{"train", {{"steps", steps}}}}), ranks};
 }
 
-JobRun resumed(JobRun run, const std::string& from) {
-  run.prepare = [from](test::TrainRequest& request) { request.resume = from; };
-  return run;
-}
-
-std::string checkpoint_of(const JobRun& run, int64_t step) {
-  return fmt::format("{}/checkpoints/step_{:08}", run.run_dir, step);
-}
-
 Exact values_of(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.detach().to(at::kDouble).reshape({-1}).contiguous();
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};

@@ -88,15 +88,6 @@ at::Tensor masked_loss(const torch::jit::Module& net, const Files& files, const 
                                 files.labels.narrow(0, 0, kTrainBatch));
 }
 
-std::string checkpoint_of(const JobRun& run, int64_t step) {
-  return fmt::format("{}/checkpoints/step_{:08}", run.run_dir, step);
-}
-
-std::vector<json> metrics_after(const JobRun& run) {
-  test::run_job(run);
-  return test::metrics_of(run.run_dir);
-}
-
 }  // namespace
 
 TEST_CASE("units get a random part of the positions, and the others pass them by",

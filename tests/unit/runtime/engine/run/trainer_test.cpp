@@ -45,15 +45,6 @@ JobRun run_of(const JobFiles& files, const char* name, int ranks, int64_t steps,
   return {files.model, files.folder / name, files.config(changes, {{"train", {{"steps", steps}}}}), ranks};
 }
 
-JobRun resumed(JobRun run, const std::string& from) {
-  run.prepare = [from](test::TrainRequest& request) { request.resume = from; };
-  return run;
-}
-
-std::string checkpoint_of(const JobRun& run, int64_t step) {
-  return fmt::format("{}/checkpoints/step_{:08}", run.run_dir, step);
-}
-
 // The mixed net after so many steps of LibTorch's AdamW, and the losses of these steps.
 struct PlainRun {
   test::Parameters parameters = test::plain_parameters(test::make_mixed_net());
