@@ -65,11 +65,10 @@ Vocabulary open_vocabulary(const InferModel& model, TokenModel& tokens, bool sho
 
 std::vector<int64_t> encode_prompt(const InferModel& model, const Vocabulary& vocabulary, const Prompt& prompt) {
   if (!prompt.has_ids && !vocabulary.codec) {
-    throw UserError(
-        ExitCode::kBadInput,
-        fmt::format("the model's vocabulary has {} tokens, so they are not bytes, and there is no tokenizer "
-                    "beside it; name its tokenizer ({}), {}",
-                    vocabulary.num_classes, model.source().tokenizer_option, advice_on_tokens(model)));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("the model's vocabulary has {} tokens, so they are not bytes, and no tokenizer lies "
+                                "beside it; name its tokenizer ({}), {}",
+                                vocabulary.num_classes, model.source().tokenizer_option, advice_on_tokens(model)));
   }
   std::vector<int64_t> ids = prompt.has_ids ? prompt.ids : vocabulary.codec->encode(prompt.text);
   if (ids.empty()) throw UserError(ExitCode::kUsage, prompt.where + " is empty");

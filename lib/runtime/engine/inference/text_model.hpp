@@ -54,7 +54,7 @@ class TextModel {
   const GenerationConfig& config() const { return config_; }
 
   std::vector<int64_t> encode(const Prompt& prompt) const { return encode_prompt(model_, vocabulary_, prompt); }
-  // The first one says why there is no cache.
+  // The first call logs why the cache is off.
   std::unique_ptr<Decoder> make_decoder();
   // InferReport::cache, of the newest decoder.
   const std::string& cache() const { return cache_; }

@@ -62,7 +62,7 @@ class Completion {
     uint64_t repetition = 0;  // equal prompts in front of it
     std::unique_ptr<ScoredText> text;
     bool is_finished = false;
-    // Of a reply that is no stream.
+    // Of a reply that is not streamed.
     std::string whole_text;
     std::vector<int64_t> ids;
     std::vector<ScoredText::Part> parts;
