@@ -77,22 +77,34 @@ class Bench:
             write_safetensors(path, self.samples(name, count), [count, sequence])
         return path
 
-    def ours(self, name, settings=()):
-        run_dir = os.path.join(self.folder, f"{name}-{time.monotonic_ns()}")
-        config = os.path.join(self.folder, f"{name}.json")
-        with open(config, "w") as file:
+    def config(self, name):
+        path = os.path.join(self.folder, f"{name}.json")
+        with open(path, "w") as file:
             json.dump({"train_micro_batch_size_per_gpu": MODELS[name][2], "bf16": {"enabled": True}, "gradient_clipping": 1.0,
                        "zero_optimization": {"stage": 1, "overlap_comm": True},
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.0}}, "data": {"shuffle": False},
                        "checkpoint": {"at_end": False}}, file)
-        command = [self.runner.dslaunch, "--device", "cuda", "--num_gpus", "1", "--config", config, "--data", self.data(name),
-                   *(part for setting in [*self.args.set, *settings] for part in ("--set", setting)),
-                   "--run_dir", run_dir, "--steps", str(self.args.steps), self.model(name)]
+        return path
+
+    def job(self, name, settings):
+        """Arguments of dslaunch's commands: what is trained, and how."""
+        return ["--device", "cuda", "--config", self.config(name), "--data", self.data(name),
+                *(part for setting in [*self.args.set, *settings] for part in ("--set", setting)), self.model(name)]
+
+    def ours(self, name, settings=()):
+        run_dir = os.path.join(self.folder, f"{name}-{time.monotonic_ns()}")
+        command = [self.runner.dslaunch, "--num_gpus", "1", "--run_dir", run_dir, "--steps", str(self.args.steps),
+                   *self.job(name, settings)]
         first_step_s = self.seconds_to_first_step(command, run_dir)
         with open(os.path.join(run_dir, "metrics.jsonl")) as file:
             rows = [json.loads(line) for line in file]
         return {"step_ms": [row["step_ms"] for row in rows[self.args.warm:]], "loss": [row["loss"] for row in rows],
                 "gpu_mem_bytes": max(row.get("gpu_mem_bytes") or 0 for row in rows), "first_step_s": first_step_s}
+
+    def profile(self, name, settings=()):
+        """The text of dslaunch bench step."""
+        return report.checked([self.runner.dslaunch, "bench", "step", "--warmup", "8", "--steps", "8", *self.job(name, settings)],
+                              env=self.env, timeout=300)
 
     def seconds_to_first_step(self, command, run_dir):
         """Runs the command to its end."""
@@ -124,11 +136,14 @@ class Peer:
 
     def __init__(self, bench, name, kind):
         precision, mode = kind.split("+")
+        recipe = precision.removeprefix("torchao-")
+        in_fp8 = [] if recipe == precision else ["--float8", recipe]
         weights = [] if MODELS[name][0] else ["--weights", bench.model(name)]
         self.args, self.log = bench.args, tempfile.TemporaryFile("w+", dir=bench.folder)
         self.process = subprocess.Popen(
             [bench.python, PEER, "train", "--model", bench.saved(name), *weights, "--data", bench.data(name), "--micro",
-             str(MODELS[name][2]), "--steps", str(bench.args.steps), "--precision", precision, "--compile", mode],
+             str(MODELS[name][2]), "--steps", str(bench.args.steps), "--precision", "masters" if in_fp8 else precision, "--compile",
+             mode, *in_fp8],
             env=bench.env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
         self.results = [self.read()]
 
@@ -136,6 +151,10 @@ class Peer:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         self.results.append(self.read())
+
+    def train_again(self):
+        self.train()
+        return self
 
     def read(self):
         line = self.process.stdout.readline()

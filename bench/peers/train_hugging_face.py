@@ -8,7 +8,7 @@
 
 The loss, with the logits and the fp32 cross-entropy, is inside of what is compiled: what stays outside costs the peer
 milliseconds. --precision autocast: fp32 parameters, bf16 by torch.autocast; masters: bf16 parameters, gradients cast to
-fp32 for fused AdamW on fp32 masters. Gradients are clipped to 1. Samples are on the device before the first step. Trains
+fp32 for fused AdamW on fp32 masters. --float8: linear layers but the head, from 256 wide, by torchao's recipe. Gradients are clipped to 1. Samples are on the device before the first step. Trains
 --steps steps and writes the line
 {"step_ms": [...], "loss": [...], "gpu_mem_bytes": N, "first_step_s": N} to standard output; once more for each
 line that comes on standard input, so that a caller alternates programs without compiling again. Step times are by CUDA
@@ -44,6 +44,7 @@ def parse():
     train.add_argument("--micro", type=int, required=True)
     train.add_argument("--steps", type=int, required=True)
     train.add_argument("--precision", choices=["autocast", "masters"], required=True)
+    train.add_argument("--float8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp"])
     train.add_argument("--compile", choices=["none", "default", "reduce-overhead", "max-autotune"], default="none")
     return parser.parse_args()
 
@@ -110,6 +111,16 @@ def read_samples(path):
     return out
 
 
+def use_float8(model, recipe):
+    """In the layers that dslaunch takes as well."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    def is_wide(layer, name):
+        sizes = layer.weight.shape if isinstance(layer, torch.nn.Linear) else (0,)
+        return min(sizes) >= 256 and all(size % 16 == 0 for size in sizes) and "head" not in name and "embed_out" not in name
+    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe), module_filter_fn=is_wide)
+
+
 class Training:
     def __init__(self, args):
         self.args = args
@@ -118,6 +129,9 @@ class Training:
         if args.precision == "masters":
             self.masters = [parameter.detach().clone() for parameter in parameters]
             self.loss_of.bfloat16()
+            parameters = list(self.loss_of.parameters())
+        if args.float8:
+            use_float8(self.loss_of, args.float8)
             parameters = list(self.loss_of.parameters())
         self.parameters, self.optimized = parameters, self.masters or parameters
         self.optimizer = torch.optim.AdamW(self.optimized, lr=1e-4, weight_decay=0.0, fused=True)
