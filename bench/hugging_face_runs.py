@@ -31,6 +31,12 @@ MODELS = {
     "gpt_neox": ("gpt_neox", {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 16, "num_attention_heads": 16,
                               "vocab_size": 50304, "max_position_embeddings": 2048, "hidden_dropout": 0, "attention_dropout": 0},
                  8, 1024, 50304),
+    "mixtral": ("mixtral", {"hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16,
+                            "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
+                            "max_position_embeddings": 2048}, 8, 1024, 32000),
+    "qwen3_moe": ("qwen3_moe", {"hidden_size": 1024, "moe_intermediate_size": 512, "num_hidden_layers": 8, "head_dim": 64,
+                                "num_attention_heads": 16, "num_key_value_heads": 8, "num_experts": 32, "num_experts_per_tok": 8,
+                                "vocab_size": 32000, "max_position_embeddings": 2048}, 8, 1024, 32000),
     "gpt-163m": ("", {}, 16, 1024, gpu_run.VOCABULARY),
     "gpt-1.4b": ("", {}, 8, 1024, gpu_run.VOCABULARY),
 }
