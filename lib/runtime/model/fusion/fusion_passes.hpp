@@ -17,6 +17,11 @@ void separate_bias_gradients(torch::jit::Block* block);
 // After regions are found: undoes it where no region took the operator.
 void restore_bias_gradients(torch::jit::Block* block);
 
+// Before regions are found: chunk and split along the last dim become slices where only operators of regions read the
+// pieces (gate and up of SwiGLU from one GEMM). A region that contains them writes the gradient of the whole tensor,
+// which autograd would join from those of the pieces. In the block and its inner blocks.
+void slice_pieces(torch::jit::Block* block);
+
 // A residual stream feeds a layer norm and, later, an addition: autograd adds the two gradients in a kernel of its own.
 // Where operators that make new tensors read the input of a dslaunch::layer_norm after it, they read it from
 // dslaunch::layer_norm_and_input instead, whose backward gets both gradients. Regions (RMSNorm, other norms) pass

@@ -327,6 +327,7 @@ class Partition {
 }  // namespace
 
 int fuse_regions(Block* block, const FusionServicesPtr& services) {
+  slice_pieces(block);
   separate_bias_gradients(block);
   const graph::Aliases aliases(block);
   const int count = BlockFusion(block, aliases, services).run();

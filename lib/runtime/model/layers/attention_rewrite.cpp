@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/model/constants/constant_region.hpp"
+#include "runtime/model/graph/node_checks.hpp"
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/layers/attention.hpp"
 #include "runtime/model/layers/attention_mask.hpp"
@@ -20,6 +21,11 @@
 namespace dslaunch::runtime::model::layers {
 namespace {
 
+using graph::elements;
+using graph::flag;
+using graph::is;
+using graph::is_none;
+using graph::number;
 using torch::jit::Node;
 using torch::jit::Value;
 
@@ -119,25 +125,6 @@ void combine_by_ours(Node* node, const c10::IValue& masks) {
   node->destroy();
 }
 
-std::optional<int64_t> number(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
-}
-
-std::optional<bool> flag(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isBool() ? std::optional(constant->toBool()) : std::nullopt;
-}
-
-bool is_none(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isNone();
-}
-
-bool is(const Node* node, std::string_view kind) {
-  return node->kind().toQualString() == kind;
-}
-
 bool is_size(const Value* value, const Value* tensor, int64_t dim) {
   const Node* node = value->node();
   return is(node, "aten::size") && node->inputs().size() == 2 && node->input(0) == tensor &&
@@ -156,12 +143,6 @@ bool is_whole_slice(const Node* node) {
 Value* before_whole_slices(Value* value) {
   while (is_whole_slice(value->node())) value = value->node()->input(0);
   return value;
-}
-
-std::vector<Value*> elements(Value* list) {
-  Node* node = list->node();
-  if (node->kind() != c10::prim::ListConstruct) return {};
-  return {node->inputs().begin(), node->inputs().end()};
 }
 
 struct Repetition {

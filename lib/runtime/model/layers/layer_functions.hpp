@@ -45,6 +45,30 @@ struct LayerFunctions {
   // Parts [rows, columns of the part], whose rows may lie apart -> joined [rows, columns] and column_sums() of it.
   // False, with nothing done: parts are too many, or not cut and aligned at 16 bytes.
   bool (*join_columns)(at::TensorList parts, const at::Tensor& joined, const at::Tensor& sums);
+  // router.hpp. Whether the next functions support this many.
+  bool (*expert_choice_fits)(int64_t experts, int64_t choices);
+  // logits [..., experts] -> weights fp32 and experts int64 [..., choices].
+  void (*expert_choice)(const at::Tensor& logits, bool normalizes, const at::Tensor& weights,
+                        const at::Tensor& experts);
+  // upstream: fp32, of the weights; gradient: like the logits.
+  void (*expert_choice_gradient)(const at::Tensor& logits, bool normalizes, const at::Tensor& experts,
+                                 const at::Tensor& upstream, const at::Tensor& gradient);
+  // experts.hpp. Whether the next function supports this many.
+  bool (*expert_order_fits)(int64_t entries, int64_t num_experts);
+  // experts int64 [entries] -> entry_of_row and row_of_entry int32 [entries], ends int32 [experts].
+  void (*expert_order)(const at::Tensor& experts, const at::Tensor& entry_of_row, const at::Tensor& row_of_entry,
+                       const at::Tensor& ends);
+  // Whether the next functions support matrices with these columns at these addresses, and this many choices.
+  bool (*expert_rows_fit)(int64_t choices, at::TensorList matrices);
+  // tokens [tokens, columns] -> rows [tokens * choices, columns].
+  void (*expert_rows)(const at::Tensor& tokens, const at::Tensor& row_of_entry, int64_t choices,
+                      const at::Tensor& rows);
+  // weights: [tokens * choices], fp32 or of the rows' type; undefined: all are 1.
+  void (*expert_sum)(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& row_of_entry, int64_t choices,
+                     const at::Tensor& out);
+  void (*expert_sum_gradient)(const at::Tensor& upstream, const at::Tensor& rows, const at::Tensor& weights,
+                              const at::Tensor& row_of_entry, int64_t choices, const at::Tensor& row_gradients,
+                              const at::Tensor& weight_gradients);
 };
 
 // The element types that the kernels support.

@@ -10,10 +10,12 @@
 #include "runtime/model/layers/attention.hpp"
 #include "runtime/model/layers/chunked_head.hpp"
 #include "runtime/model/layers/cross_entropy.hpp"
+#include "runtime/model/layers/experts.hpp"
 #include "runtime/model/layers/fp8_layers.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_norm.hpp"
 #include "runtime/model/layers/linear.hpp"
+#include "runtime/model/layers/router.hpp"
 #include "runtime/model/rewrites/autocast_regions.hpp"
 #include "runtime/model/rewrites/graph_constants.hpp"
 #include "runtime/model/rewrites/training_flag_rewrite.hpp"
@@ -70,6 +72,12 @@ void keep_constants(PassContext& context) {
 void group_attention_heads(PassContext& context) {
   const int count = layers::group_attention_heads(context.module);
   if (count > 0) log::debug("graph pass grouped_attention: {} calls", count);
+}
+
+void order_experts(PassContext& context) {
+  if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
+  const int num_routers = layers::fuse_routers(context.module), num_layers = layers::order_experts(context.module);
+  if (num_routers + num_layers > 0) log::debug("graph pass experts: {} routers, {} layers", num_routers, num_layers);
 }
 
 void fuse_regions(PassContext& context) {
@@ -145,6 +153,7 @@ const std::vector<GraphPass>& graph_passes() {
       {"numbers", nullptr, kDevice, kModelAndLoss, kPlacedConstants | kFittedConstants, kNumbers, kNone,
        [](PassContext& run) { rewrites::restore_numbers(run.module); }},
       // The following put operators of ours into graphs that are otherwise final.
+      {"experts", &Kernels::fused_regions, kDevice, kModel, kPlainOperators, kNone, kNone, order_experts},
       {"constants", &Kernels::constants, kDevice, kModel, kNumbers | kPlainOperators, kKeptConstants, kNone,
        keep_constants},
       {"attention_masks", &Kernels::attention_masks, kDevice, kModel, kKeptConstants | kPlainOperators, kNone, kNone,

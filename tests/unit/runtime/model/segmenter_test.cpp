@@ -45,6 +45,18 @@ def forward(self, gate, up):
     return torch.silu(gate) * up
 )";
 
+constexpr char kChunkedSwiGlu[] = R"(
+def forward(self, x):
+    gate, up = x.chunk(2, -1)
+    return torch.silu(gate) * up
+)";
+
+constexpr char kSplitGate[] = R"(
+def forward(self, x):
+    a, b, c = x.split_with_sizes([4, 8, 2], -1)
+    return torch.sigmoid(a).sum(-1, True) * torch.tanh(b) + torch.relu(c).mean([-1], True)
+)";
+
 constexpr char kNewGelu[] = R"(
 def forward(self, x):
     return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0))))
@@ -83,6 +95,8 @@ std::vector<Example> examples() {
   return {{"RMSNorm", kRmsNorm, {{2, 3, 16}, {16}}},
           {"residual and norm", kResidualNorm, {{2, 3, 16}, {2, 3, 16}, {16}}},
           {"SwiGLU", kSwiGlu, {{2, 3, 10}, {2, 3, 10}}},
+          {"SwiGLU of chunks", kChunkedSwiGlu, {{2, 3, 20}}},
+          {"gates of a split", kSplitGate, {{2, 3, 14}}},
           {"GELU", kNewGelu, {{4, 7}}},
           {"rotary", kRotary, {{2, 3, 5, 8}, {1, 1, 5, 8}, {1, 1, 5, 8}}},
           {"softmax", kSoftmax, {{2, 3, 9}, {2, 1, 9}}},

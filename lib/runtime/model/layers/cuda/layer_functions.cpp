@@ -5,10 +5,13 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <limits>
 #include <vector>
 
 #include "kernels/column_sums.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/expert_choice.h"
+#include "kernels/expert_rows.h"
 #include "kernels/layer_norm.h"
 #include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
@@ -162,6 +165,108 @@ bool join_columns_on_device(at::TensorList parts, const at::Tensor& joined, cons
   return true;
 }
 
+bool expert_choice_fits_on_device(int64_t experts, int64_t choices) {
+  return kernels::expert_choice_fits(static_cast<size_t>(experts), static_cast<size_t>(choices));
+}
+
+kernels::ExpertChoice arguments_of(const at::Tensor& logits, bool normalizes, const at::Tensor& experts) {
+  kernels::ExpertChoice out;
+  out.logits = logits.const_data_ptr();
+  out.type = element_type(logits.scalar_type());
+  out.experts = static_cast<size_t>(logits.size(-1));
+  out.tokens = static_cast<size_t>(logits.numel()) / out.experts;
+  out.choices = static_cast<size_t>(experts.size(-1));
+  out.normalizes = normalizes;
+  return out;
+}
+
+void expert_choice_on_device(const at::Tensor& logits, bool normalizes, const at::Tensor& weights,
+                             const at::Tensor& experts) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  check_launch(
+      kernels::launch_expert_choice(arguments_of(logits, normalizes, experts), weights.mutable_data_ptr<float>(),
+                                    experts.mutable_data_ptr<int64_t>(), stream_of(logits)),
+      "choice of experts", logits);
+}
+
+void expert_choice_gradient_on_device(const at::Tensor& logits, bool normalizes, const at::Tensor& experts,
+                                      const at::Tensor& upstream, const at::Tensor& gradient) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  check_launch(kernels::launch_expert_choice_gradient(
+                   arguments_of(logits, normalizes, experts), experts.const_data_ptr<int64_t>(),
+                   upstream.const_data_ptr<float>(), gradient.mutable_data_ptr(), stream_of(logits)),
+               "gradient of a choice of experts", logits);
+}
+
+bool expert_order_fits_on_device(int64_t entries, int64_t num_experts) {
+  return entries <= std::numeric_limits<int32_t>::max() && num_experts > 0 &&
+         static_cast<size_t>(num_experts) <= kernels::kMaxExperts;
+}
+
+void expert_order_on_device(const at::Tensor& experts, const at::Tensor& entry_of_row, const at::Tensor& row_of_entry,
+                            const at::Tensor& ends) {
+  const c10::cuda::CUDAGuard guard(experts.device());
+  kernels::ExpertOrder order;
+  order.experts = experts.const_data_ptr<int64_t>();
+  order.entries = static_cast<size_t>(experts.numel());
+  order.num_experts = static_cast<size_t>(ends.numel());
+  const auto num_counts = static_cast<int64_t>(kernels::num_expert_counts(order.entries, order.num_experts));
+  const at::Tensor counts = at::empty({num_counts}, ends.options());
+  order.counts = counts.mutable_data_ptr<int32_t>();
+  order.entry_of_row = entry_of_row.mutable_data_ptr<int32_t>();
+  order.row_of_entry = row_of_entry.mutable_data_ptr<int32_t>();
+  order.ends = ends.mutable_data_ptr<int32_t>();
+  check_launch(kernels::launch_expert_order(order, stream_of(experts)), "order of experts", experts);
+}
+
+bool expert_rows_fit_on_device(int64_t choices, at::TensorList matrices) {
+  std::vector<const void*> arrays;
+  for (const auto& matrix : matrices) arrays.push_back(matrix.const_data_ptr());
+  return kernels::expert_rows_fit(static_cast<size_t>(matrices[0].size(1)), static_cast<size_t>(choices), arrays.data(),
+                                  static_cast<int>(arrays.size()));
+}
+
+kernels::ExpertRows arguments_of(const at::Tensor& matrix, const at::Tensor& weights, const at::Tensor& row_of_entry,
+                                 int64_t choices) {
+  kernels::ExpertRows out;
+  out.type = element_type(matrix.scalar_type());
+  out.choices = static_cast<size_t>(choices);
+  out.tokens = static_cast<size_t>(row_of_entry.numel()) / out.choices;
+  out.columns = static_cast<size_t>(matrix.size(1));
+  out.row_of_entry = row_of_entry.const_data_ptr<int32_t>();
+  if (weights.defined()) {
+    out.weights = weights.const_data_ptr();
+    out.weight_type = element_type(weights.scalar_type());
+  }
+  return out;
+}
+
+void expert_rows_on_device(const at::Tensor& tokens, const at::Tensor& row_of_entry, int64_t choices,
+                           const at::Tensor& rows) {
+  const c10::cuda::CUDAGuard guard(tokens.device());
+  check_launch(kernels::launch_expert_rows(arguments_of(tokens, {}, row_of_entry, choices), tokens.const_data_ptr(),
+                                           rows.mutable_data_ptr(), stream_of(tokens)),
+               "rows of experts", tokens);
+}
+
+void expert_sum_on_device(const at::Tensor& rows, const at::Tensor& weights, const at::Tensor& row_of_entry,
+                          int64_t choices, const at::Tensor& out) {
+  const c10::cuda::CUDAGuard guard(rows.device());
+  check_launch(kernels::launch_expert_sum(arguments_of(rows, weights, row_of_entry, choices), rows.const_data_ptr(),
+                                          out.mutable_data_ptr(), stream_of(rows)),
+               "sum of experts", rows);
+}
+
+void expert_sum_gradient_on_device(const at::Tensor& upstream, const at::Tensor& rows, const at::Tensor& weights,
+                                   const at::Tensor& row_of_entry, int64_t choices, const at::Tensor& row_gradients,
+                                   const at::Tensor& weight_gradients) {
+  const c10::cuda::CUDAGuard guard(rows.device());
+  check_launch(kernels::launch_expert_sum_gradient(
+                   arguments_of(rows, weights, row_of_entry, choices), upstream.const_data_ptr(), rows.const_data_ptr(),
+                   row_gradients.mutable_data_ptr(), weight_gradients.mutable_data_ptr(), stream_of(rows)),
+               "gradient of a sum of experts", rows);
+}
+
 }  // namespace
 
 const LayerFunctions kLayerFunctions{cross_entropy_on_device,
@@ -172,6 +277,15 @@ const LayerFunctions kLayerFunctions{cross_entropy_on_device,
                                      layer_norm_on_device,
                                      layer_norm_gradient_on_device,
                                      column_sums_on_device,
-                                     join_columns_on_device};
+                                     join_columns_on_device,
+                                     expert_choice_fits_on_device,
+                                     expert_choice_on_device,
+                                     expert_choice_gradient_on_device,
+                                     expert_order_fits_on_device,
+                                     expert_order_on_device,
+                                     expert_rows_fit_on_device,
+                                     expert_rows_on_device,
+                                     expert_sum_on_device,
+                                     expert_sum_gradient_on_device};
 
 }  // namespace dslaunch::runtime::model::layers
