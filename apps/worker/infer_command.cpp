@@ -191,6 +191,10 @@ int generate(const InferOptions& options, const config::InferenceConfig& config,
   auto generation = generation_of(options, model);
   generation.max_tokens = config.max_tokens;
   generation.measures_memory_rate = options.has("--report");
+  generation.profiles_steps = options.has("--profile");
+  if (generation.profiles_steps && !device.is_cuda()) {
+    throw UserError(ExitCode::kUsage, "--profile shows the kernels of a GPU: there is none here");
+  }
   TextOutput output(options, generation.prompts);
   const auto report = inference::generate_texts(
       model, device, generation,
@@ -200,6 +204,7 @@ int generate(const InferOptions& options, const config::InferenceConfig& config,
   if (options.has("--json"))
     print_document(ordered_json{{"texts", output.texts()}, {"report", inference::as_json(report)}});
   if (options.has("--report")) std::fputs(inference::as_text(report).c_str(), stderr);
+  std::fputs(report.kernels.c_str(), stderr);
   return 0;
 }
 

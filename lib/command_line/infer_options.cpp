@@ -43,6 +43,7 @@ constexpr OptionRow kOutputRows[] = {
     {"--output", kText, "FILE", "each text with its ids as a JSON line", 0, {}, "Output"},
     {"--json", kSwitch, "", "texts and report as one JSON document"},
     {"--report", kSwitch, "", "at the end, times and memory, on standard error"},
+    {"--profile", kSwitch, "", "at the end, the kernels of a step on a GPU, on standard error"},
 };
 
 std::vector<OptionRow> all_rows() {
@@ -74,6 +75,11 @@ void check_infer_options(InferOptions& options) {
   }
   if (options.has("--compare_weights") && !(options.has("--weight_dtype") && options.has("--score"))) {
     usage_error("--compare_weights goes with --score and --weight_dtype");
+  }
+  if (options.has("--profile") && (!has_text || options.has("--score") || options.text("--device") == "cpu")) {
+    usage_error(
+        "--profile shows the kernels of texts that a GPU writes: it goes with a prompt, without --score and --device "
+        "cpu");
   }
   const bool draws = options.real("--temperature", 0) > 0 || options.has("--top_k") || options.has("--top_p") ||
                      options.has("--min_p");

@@ -47,6 +47,17 @@ DeviceWork work_of_kernel(std::string_view name) {
   return name.find("nccl") == std::string_view::npos ? DeviceWork::kCompute : DeviceWork::kCommunication;
 }
 
+std::string short_kernel_name(std::string name) {
+  if (name.starts_with("void ")) name.erase(0, 5);
+  constexpr std::string_view kAnonymous = "(anonymous namespace)::", kNative = "at::native::";
+  for (const auto part : {kAnonymous, kNative}) {
+    for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) name.erase(at, part.size());
+  }
+  const size_t arguments = name.rfind('(');
+  if (arguments != std::string::npos && arguments > 0 && name.back() == ')') name.erase(arguments);
+  return name;
+}
+
 std::string describe_stream(int64_t stream, const std::vector<DeviceSpan>& spans) {
   constexpr std::array kNames{"compute", "communication", "copies"};  // in the order of DeviceWork
   std::array<double, kNames.size()> time{};

@@ -31,6 +31,9 @@ struct DeviceSpan {
 // NCCL's kernels communicate, all others compute.
 DeviceWork work_of_kernel(std::string_view name);
 
+// Of a C++ kernel: neither its return type nor its arguments.
+std::string short_kernel_name(std::string name);
+
 // "device: stream 7 (compute)": by the kind of work that takes most of its time.
 std::string describe_stream(int64_t stream, const std::vector<DeviceSpan>& spans);
 

@@ -66,6 +66,9 @@ const std::vector<Slip>& slips() {
        "--weight_dtype goes with texts and --score, not with --outputs, which runs forward as the file has it"},
       {{"infer", "runs/a", "--score", "--prompt", "a", "--compare_weights"},
        "--compare_weights goes with --score and --weight_dtype"},
+      {{"infer", "runs/a", "--prompt", "a", "--profile", "--device", "cpu"},
+       "--profile shows the kernels of texts that a GPU writes: it goes with a prompt, without --score and --device "
+       "cpu"},
       {{"infer", "runs/a", "--prompt", "a", "--outputs", "o"},
        "--outputs goes with --data, whose samples forward runs on"},
       {{"infer", "runs/a", "--data", "x.npz"}, "--data needs --outputs FILE for what forward returns, or --score"},

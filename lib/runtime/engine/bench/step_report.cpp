@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/quantity.hpp"
 #include "runtime/model/torchscript/graph_passes.hpp"
+#include "runtime/telemetry/device_work.hpp"
 
 namespace dslaunch::runtime::engine::bench {
 namespace {
@@ -48,18 +49,6 @@ double share_of_gemm_rate(const StepReport& report, const StepMeasurement& measu
 std::string short_name(const std::string& name) {
   const size_t colons = name.rfind("::");
   return colons == std::string::npos ? name : name.substr(colons + 2);
-}
-
-// Of a C++ kernel: neither its return type nor its arguments.
-std::string kernel_name(std::string name) {
-  if (name.starts_with("void ")) name.erase(0, 5);
-  constexpr std::string_view kAnonymous = "(anonymous namespace)::", kNative = "at::native::";
-  for (const auto part : {kAnonymous, kNative}) {
-    for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) name.erase(at, part.size());
-  }
-  const size_t arguments = name.rfind('(');
-  if (arguments != std::string::npos && arguments > 0 && name.back() == ')') name.erase(arguments);
-  return name;
 }
 
 std::string cut_to(std::string text, size_t width) {
@@ -169,7 +158,7 @@ std::string profile_text(const StepReport& report, size_t width) {
   const size_t shown = std::min(kNumKernels, profile.work.size());
   for (size_t i = 0; i < shown; ++i) {
     const auto& work = profile.work[i];
-    row(work.milliseconds, work.num_calls, is_cpu ? work.name : kernel_name(work.name));
+    row(work.milliseconds, work.num_calls, is_cpu ? work.name : short_kernel_name(work.name));
   }
   if (shown == profile.work.size()) return text;
   WorkTime others;

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/engine/inference/step_kernels.hpp"
 #include "runtime/engine/inference/text_stream.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
@@ -37,6 +39,7 @@ class Generation {
         prompt_ids_(encode_all(model_, options.prompts)),
         decoder_(model_.make_decoder()),
         session_(model_.make_session(*decoder_)) {
+    if (options.profiles_steps && device.is_cuda()) step_kernels_.emplace(device);
     const auto& ignored = model_.config().ignored;
     if (!ignored.empty() && options.model.logs_notes) {
       log::warning("settings of the model's generation config that are not applied: {}", fmt::join(ignored, ", "));
@@ -53,6 +56,7 @@ class Generation {
     while (!session_.is_done() && !options_.stop_requested()) {
       try {
         for (const NewToken& token : session_.step()) take(token);
+        if (step_kernels_) step_kernels_->note_step(decoder_->step_bytes());
       } catch (const TooManyTokens& error) {
         refuse_prompt();
         throw;
@@ -151,6 +155,7 @@ class Generation {
     if (options_.measures_memory_rate) report.memory_rate = measure_memory_rate(model_.device());
     report.cache = model_.cache();
     report.steps = session_.steps();
+    if (step_kernels_) report.kernels = step_kernels_->text();
     return report;
   }
 
@@ -161,6 +166,7 @@ class Generation {
   const std::unique_ptr<Decoder> decoder_;
   Session session_;
   std::vector<Text> texts_;
+  std::optional<StepKernels> step_kernels_;
 };
 
 }  // namespace

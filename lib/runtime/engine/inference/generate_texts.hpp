@@ -27,6 +27,7 @@ struct GenerateOptions {
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
   TextModelOptions model = {};
   bool measures_memory_rate = false;                            // for the report, after the texts
+  bool profiles_steps = false;                                  // those on a GPU, for the report
   std::function<bool()> stop_requested = [] { return false; };  // polled before each token; texts then stay unfinished
 };
 

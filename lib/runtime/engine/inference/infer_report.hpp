@@ -21,6 +21,7 @@ struct InferReport {
   std::string weight_types;                   // "bf16", "int8, bf16"; empty: not known
   int64_t peak_bytes = 0;                     // of the process on the host, or of the device
   std::string steps = "off";                  // "on the device", "captured" (as a CUDA graph), "off"
+  std::string kernels;                        // of a step, as a table; empty: not profiled
   std::string cache;                          // "on", or why it is off
 };
 

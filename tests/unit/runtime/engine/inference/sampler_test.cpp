@@ -10,10 +10,12 @@
 
 #include "runtime/engine/inference/infer_report.hpp"
 #include "runtime/engine/inference/prompts.hpp"
+#include "runtime/engine/inference/step_kernels.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace dslaunch::runtime::engine::inference;
 using test::expect_error;
 
@@ -156,4 +158,23 @@ TEST_CASE("a report has the share of the memory's rate that steps read at", "[ru
   CHECK(as_json(report)["decode_read"]["bytes"] == 1 << 30);
   CHECK(as_json(report)["decode_read"]["share"] == 0.8);  // 4 GiB/s of 5
   CHECK(as_text(report).find("a step reads 1.00 GiB: 80% of the 5.00 GiB/s") != std::string::npos);
+}
+
+TEST_CASE("the kernels of steps are summed by name, with the rate at which steps read",
+          "[runtime][engine][infer_report]") {
+  std::vector<DeviceSpan> spans;
+  for (int step = 0; step < 2; ++step) {
+    const double begin = 100.0 * step;
+    spans.push_back({"void (anonymous namespace)::rows<4>(Rows)", DeviceWork::kCompute, 7, begin, begin + 60});
+    spans.push_back({"norm", DeviceWork::kCompute, 7, begin + 70, begin + 80});
+    spans.push_back({"void (anonymous namespace)::rows<4>(Rows)", DeviceWork::kCompute, 7, begin + 80, begin + 100});
+  }
+  const std::string table = kernel_table(spans, 2, 200'000'000);
+  CHECK(table.starts_with(
+      "kernels of a step, of 2 recorded: 100.0 us each, 90.0 us in 3.0 kernels; reads 0.200 GB, 2.00 TB/s\n"));
+  CHECK(table.find("    80.0  88.9 %      2.0    40.00  rows<4>\n    10.0  11.1 %      1.0    10.00  norm\n") !=
+        std::string::npos);
+  CHECK(table.find("   10.00    10.00  norm\n    0.00    20.00  rows<4>\n    0.00    60.00  rows<4>\n") !=
+        std::string::npos);
+  CHECK(kernel_table(spans, 2, 0).find("reads") == std::string::npos);
 }
