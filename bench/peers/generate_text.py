@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Greedy decoding of one text in bf16 by the peers of bench/generate: transformers' generate() with a static cache, which it
+"""Greedy decoding in bf16 by the peers of bench/generate: transformers' generate() with a static cache, which it
 compiles, and a plain Llama whose step is compiled with coordinate descent, with bf16 or int8 weights. Prints a JSON object.
 Weights are those of DIR, or random ones of its config: the time does not depend on them."""
 import argparse
@@ -160,6 +160,28 @@ def reading(directory, prompt):
     return read, None
 
 
+def padded_batch(config, directory, prompts, num_tokens):
+    """generate() of all texts, prompts padded on the left, until the longest has ended; a static cache, compiled."""
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, device_map="cuda").eval()
+    longest, count = max(map(len, prompts)), max(num_tokens)
+    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts], device="cuda")
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device="cuda")
+
+    def generate(steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        stop = [lambda ids, scores, **_: torch.full((len(ids),), ids.shape[1] >= longest + steps, device="cuda")]
+        model.generate(ids, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, do_sample=False,
+                       cache_implementation="static", pad_token_id=0, stopping_criteria=stop)
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+    generate(8), generate(8)
+    first, seconds = generate(1), generate(count)
+    return {"seconds": seconds, "ms": 1000 * (seconds - first) / (count - 1)}
+
+
 def save(config, directory):
     import transformers
 
@@ -170,29 +192,31 @@ def save(config, directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=["save", "hf", "plain", "plain_int8", "prompt"], required=True)
-    parser.add_argument("--config", required=True, help="of transformers' Llama, as JSON")
-    parser.add_argument("--dir", required=True)
-    parser.add_argument("--prompt", type=json.loads, default=[])
-    parser.add_argument("--num_tokens", type=int, default=256)
-    parser.add_argument("--text", type=json.loads, default=[], help="tokens that another program has chosen")
+    parser.add_argument("--kind", choices=["save", "hf", "hf_batch", "plain", "plain_int8", "prompt"], required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("task", help="JSON file: config (of transformers' Llama), dir, prompts, num_tokens, text (tokens that another "
+                        "program has chosen)")
     args = parser.parse_args()
     import transformers
 
-    config = transformers.AutoConfig.for_model("llama", **json.loads(args.config))
+    with open(args.task) as file:
+        task = json.load(file)
+    config = transformers.AutoConfig.for_model("llama", **task["config"])
+    prompt, num_tokens = task["prompts"][0], task["num_tokens"][0]
     with torch.inference_mode():
         if args.kind == "save":
-            return save(config, args.dir)
+            return save(config, task["dir"])
+        if args.kind == "hf_batch":
+            return print(json.dumps(padded_batch(config, task["dir"], task["prompts"], task["num_tokens"])))
         if args.kind == "prompt":
-            decode, behind = reading(args.dir, args.prompt)
+            decode, behind = reading(task["dir"], prompt)
+        elif args.kind == "hf":
+            decode, behind = hugging_face(config, task["dir"], prompt, num_tokens)
         else:
-            decode, behind = (hugging_face(config, args.dir, args.prompt, args.num_tokens) if args.kind == "hf" else
-                              plain(config, args.prompt, args.num_tokens, is_int8=args.kind == "plain_int8"))
+            decode, behind = plain(config, prompt, num_tokens, is_int8=args.kind == "plain_int8")
         decode(), decode()
         ms = statistics.median(decode() for _ in range(args.rounds))
-        print(json.dumps({
-  "ms" : ms, "behind" : behind(args.text) if behind and args.text else None}))
+        print(json.dumps({"ms": ms, "behind": behind(task["text"]) if behind and task["text"] else None}))
 
 
 if __name__ == "__main__":
