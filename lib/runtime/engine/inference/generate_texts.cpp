@@ -91,8 +91,9 @@ class Generation {
 
   int64_t num_tokens_for(size_t prompt) const {
     const auto length = std::ssize(prompt_ids_[prompt]);
-    const int64_t left = options_.max_tokens.value_or(length + options_.num_tokens) - length;
-    if (left > 0) return std::min(left, options_.num_tokens);
+    const int64_t most = options_.prompts[prompt].num_tokens.value_or(options_.num_tokens);
+    const int64_t left = options_.max_tokens.value_or(length + most) - length;
+    if (left > 0) return std::min(left, most);
     throw UserError(ExitCode::kBadInput, fmt::format("{} has {} tokens, and max_out_tokens of the config allows {} "
                                                      "together with what is added",
                                                      options_.prompts[prompt].where, length, *options_.max_tokens));

@@ -34,19 +34,29 @@ std::string text_of(const json& object, const char* name, const std::string& whe
   return object[name].get<std::string>();
 }
 
+std::optional<int64_t> num_tokens_of(const json& object, const std::string& where) {
+  if (!object.contains("num_tokens")) return std::nullopt;
+  const json& count = object["num_tokens"];
+  if (!count.is_number_integer() || count.get<int64_t>() < 1) {
+    refuse(where, "\"num_tokens\" is not a whole number of at least 1: " + count.dump());
+  }
+  return count.get<int64_t>();
+}
+
 Prompt from_json(const std::string& line, const std::string& where) {
   const json value = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (value.is_string()) return {value.get<std::string>(), {}, false, where};
   if (!value.is_object()) refuse(where, "expected a JSON text, or an object with \"prompt\" or \"ids\"");
   std::optional<std::string> reference;
   if (value.contains("reference")) reference = text_of(value, "reference", where);
+  const auto num_tokens = num_tokens_of(value, where);
   for (const char* name : {"ids", "input_ids"}) {
     if (!value.contains(name)) continue;
     const std::string text = value.contains("prompt") ? text_of(value, "prompt", where) : std::string();
-    return {text, ids_of(value[name], where), true, where, reference};
+    return {text, ids_of(value[name], where), true, where, reference, num_tokens};
   }
   for (const char* name : {"prompt", "text"}) {
-    if (value.contains(name)) return {text_of(value, name, where), {}, false, where, reference};
+    if (value.contains(name)) return {text_of(value, name, where), {}, false, where, reference, num_tokens};
   }
   refuse(where, "the object has neither \"prompt\" nor \"ids\"");
 }

@@ -15,6 +15,7 @@ struct Prompt {
   bool has_ids = false;
   std::string where;                          // for messages: "the prompt", "line 3 of 'p.jsonl'"
   std::optional<std::string> reference = {};  // what the text should be
+  std::optional<int64_t> num_tokens = {};     // the most that are added; at least 1
 };
 
 // "1, 2,3"; `option` for the message. Throws UserError(64).
@@ -22,8 +23,9 @@ std::vector<int64_t> parse_ids(const std::string& text, const std::string& optio
 
 // A prompt a line. A file whose first line begins with '{' or '"', or whose name ends in .jsonl, has JSON lines: a
 // text, or an object with "prompt" or "text", or with "ids" or "input_ids" (and then its text, if that is known);
-// "reference" is what it should continue with. Lines without anything are skipped. Throws UserError: 66 for a file that
-// cannot be read, 65 with the line for one that is not of this form, 65 for a file without prompts.
+// "reference" is what it should continue with, "num_tokens" the most tokens that are added to it. Lines without
+// anything are skipped. Throws UserError: 66 for a file that cannot be read, 65 with the line for one that is not of
+// this form, 65 for a file without prompts.
 std::vector<Prompt> read_prompts(const std::string& path);
 // Of JSON lines; `where` names one by its number, for messages.
 std::vector<Prompt> parse_prompts(const std::string& lines, const std::function<std::string(size_t number)>& where);

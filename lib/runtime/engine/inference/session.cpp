@@ -13,7 +13,6 @@
 namespace dslaunch::runtime::engine::inference {
 namespace {
 
-constexpr size_t kMaxTexts = 64;         // that are written at once; the others wait
 constexpr size_t kMaxPassTokens = 8192;  // of prompts that are read in one pass, unless one alone is longer
 
 uint64_t hash_of(const std::vector<int64_t>& ids) {
@@ -109,14 +108,18 @@ std::vector<NewToken> Session::append() {
   stepped_.clear();
   std::vector<Decoder::Piece> pieces;
   std::vector<Active*> batch;
-  size_t prompt_tokens = 0;
+  size_t prompt_tokens = 0, texts = 0;
+  const bool prompts_alone = reads_prompts_alone();
   for (Active& active : active_) {
-    if (!batch.empty() && pieces.size() + static_cast<size_t>(active.request.num_beams) > kMaxTexts) break;
+    if (texts > 0 && texts + static_cast<size_t>(active.request.num_beams) > kMaxTexts) break;
+    texts += static_cast<size_t>(active.request.num_beams);
     if (!active.has_begun) {
       const size_t own_tokens = active.request.ids.size() + active.written.size();
       if (prompt_tokens > 0 && prompt_tokens + own_tokens > kMaxPassTokens) break;
       prompt_tokens += own_tokens;
       begin(active);
+    } else if (prompts_alone) {
+      continue;
     }
     batch.push_back(&active);
     pieces.insert(pieces.end(), active.pieces.begin(), active.pieces.end());
@@ -137,17 +140,34 @@ std::vector<NewToken> Session::append() {
   return out;
 }
 
+// Whether steps write this text, whose prompt has been read.
+bool Session::is_stepped(const Active& active) const {
+  const auto& request = active.request;
+  if (active.beams || request.forced_first || request.forced_last || request.num_top) return false;
+  return decoder_.stepped(active.texts[0]).has_value();
+}
+
 // Whether all texts that are written now are ones that steps write.
-bool Session::can_step() {
+bool Session::can_step() const {
   size_t count = 0;
   for (const Active& active : active_) {
     if (count++ == kMaxTexts) break;
-    const auto& request = active.request;
-    if (!active.has_begun || active.beams || request.forced_first || request.forced_last || request.num_top)
-      return false;
-    if (!decoder_.stepped(active.texts[0])) return false;
+    if (!active.has_begun || !is_stepped(active)) return false;
   }
   return count > 0;
+}
+
+// Whether the next pass is one of prompts only: steps write the other texts, in less time than passes do.
+bool Session::reads_prompts_alone() const {
+  if (steps_ == nullptr) return false;
+  bool has_prompts = false;
+  size_t count = 0;
+  for (const Active& active : active_) {
+    if (count++ == kMaxTexts) break;
+    if (active.has_begun && !is_stepped(active)) return false;
+    has_prompts = has_prompts || !active.has_begun;
+  }
+  return has_prompts;
 }
 
 std::vector<StepBatch::Row> Session::rows_of_batch() {

@@ -48,6 +48,8 @@ struct NewToken {
 
 class Session {
  public:
+  static constexpr size_t kMaxTexts = 256;  // that are written at once; the others wait
+
   // `num_classes`: only tokens below it are chosen; 0: all. `device`: of the model; where the decoder can, texts
   // without beams are written there (step_batch.hpp).
   explicit Session(Decoder& decoder, int64_t num_classes = 0, at::Device device = at::kCPU);
@@ -97,7 +99,9 @@ class Session {
   void close(Active& active);
   std::vector<NewToken> accept(Active& active, int64_t token);
   std::vector<NewToken> append();
-  bool can_step();
+  bool is_stepped(const Active& active) const;
+  bool can_step() const;
+  bool reads_prompts_alone() const;
   std::vector<StepBatch::Row> rows_of_batch();
   void enqueue(size_t num_ahead);
   bool may_go_on();

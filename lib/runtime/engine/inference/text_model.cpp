@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/telemetry/memory_breakdown.hpp"
 
 namespace dslaunch::runtime::engine::inference {
 namespace {
@@ -90,10 +91,18 @@ TextModel::TextModel(InferModel& model, at::Device device, const TextModelOption
   }
 }
 
+// Without --cache_bytes: most of what the model leaves free on a GPU, where more would end all texts, not the newest.
+int64_t TextModel::max_cache_bytes() const {
+  if (options_.cache_bytes > 0) return options_.cache_bytes;
+  const auto capacity = read_device_capacity(device_);
+  if (!capacity) return 0;
+  return std::max<int64_t>(0, *capacity - read_device_memory(device_).allocated) / 10 * 9;
+}
+
 Result<std::unique_ptr<model::CachedForward>> TextModel::make_cache() {
   const auto& cut = model_.model().facts.tokens;
   if (cut && !cut->ok()) return Failure{cut->error()};
-  return model_.model().runnable->make_cached_forward({.max_bytes = options_.cache_bytes,
+  return model_.model().runnable->make_cached_forward({.max_bytes = max_cache_bytes(),
                                                        .max_positions = tokens_.max_tokens().value_or(0),
                                                        .steps_on_host = options_.steps_on_host},
                                                       tokens_.vocabulary().value_or(vocabulary_.num_classes));

@@ -63,6 +63,7 @@ class TextModel {
   Request request_for(const std::vector<int64_t>& prompt_ids) const;
 
  private:
+  int64_t max_cache_bytes() const;
   Result<std::unique_ptr<model::CachedForward>> make_cache();
 
   InferModel& model_;

@@ -15,11 +15,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr size_t kMaxTexts = 64;              // that are written, or begin next: as many as the session has in one pass
-constexpr int64_t kDefaultMaxLength = 32768;  // of a model whose graph does not limit it
-constexpr int64_t kMaxScoredTokens = 8192;    // of prompts that are scored in one pass, unless one alone is longer
-constexpr int64_t kMaxLogits = 1 << 28;       // of such a pass
-constexpr auto kPollInterval = 50ms;          // without requests, for the request to stop
+constexpr size_t kMaxTexts = inference::Session::kMaxTexts;  // that are written, or begin next
+constexpr int64_t kDefaultMaxLength = 32768;                 // of a model whose graph does not limit it
+constexpr int64_t kMaxScoredTokens = 8192;  // of prompts that are scored in one pass, unless one alone is longer
+constexpr int64_t kMaxLogits = 1 << 28;     // of such a pass
+constexpr auto kPollInterval = 50ms;        // without requests, for the request to stop
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));

@@ -110,7 +110,7 @@ void KeyCache::grow(at::Tensor& pool, const at::Tensor& like) {
   // A step that was captured is captured again when pages move.
   constexpr int64_t kFirstOnDevice = 16;
   int64_t size = std::max({needed, have + have / 2, like.is_cpu() ? 0 : kFirstOnDevice});
-  if (max_bytes_ > 0) size = needed;
+  if (max_bytes_ > 0) size = have == 0 ? needed : std::max(needed, std::min(size, max_bytes_ / page_bytes()));
   at::Tensor larger = at::zeros({size, like.size(-3), kPageTokens, like.size(-1)}, like.options());
   if (have > 0) larger.narrow(0, 0, have).copy_(pool);
   pool = larger;

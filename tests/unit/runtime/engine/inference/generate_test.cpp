@@ -13,6 +13,7 @@
 #include "runtime/engine/inference/forward_data.hpp"
 #include "runtime/engine/inference/infer_model.hpp"
 #include "runtime/engine/inference/score_texts.hpp"
+#include "runtime/engine/inference/session.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "support/expect_error.hpp"
@@ -310,9 +311,12 @@ TEST_CASE("texts that are written in steps are those that are written token by t
                               .seed = 11,
                               .stop_ids = {7, 77, 177},
                               .model = {.steps_on_host = steps}};
-      for (int i = 0; i < 70; ++i) {  // more than are written at once
-        options.prompts.push_back(
-            {std::string(static_cast<size_t>(1 + i % 5), static_cast<char>('a' + i % 26)), {}, false, "a"});
+      // Of the first case more than are written at once: prompts come while steps write the other texts.
+      const size_t count = what == std::string("greedy") ? Session::kMaxTexts + 20 : 20;
+      for (size_t i = 0; i < count; ++i) {
+        Prompt prompt{std::string(1 + i % 5, static_cast<char>('a' + i % 26)), {}, false, "a"};
+        if (i >= 20) prompt.num_tokens = 1 + i % 12;
+        options.prompts.push_back(std::move(prompt));
       }
       auto& texts = written.emplace_back();
       const auto report =
@@ -322,8 +326,11 @@ TEST_CASE("texts that are written in steps are those that are written token by t
       CHECK(report.cache == "on");
       CHECK(report.steps == (steps ? "on the device" : "off"));
     }
-    CHECK(written[0].size() == 70);
     CHECK(written[0] == written[1]);
+    for (const auto& [i, text] : written[0]) {
+      const auto most = i < 20 ? size_t{80} : 1 + i % 12;
+      CHECK((text.second == "length" ? text.first.size() == most : text.first.size() <= most));
+    }
   }
 }
 

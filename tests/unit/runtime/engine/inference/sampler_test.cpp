@@ -136,6 +136,9 @@ TEST_CASE("prompts are lines, or JSON lines", "[runtime][engine][prompts]") {
   CHECK((answered[0].text == "x" && answered[0].has_ids && answered[0].reference == "y"));
   expect_error(ExitCode::kBadInput, {"line 2 of", "neither \"prompt\" nor \"ids\""},
                [&] { read_prompts(dir.write("d.jsonl", "\"y\"\n{\"text_\": 3}\n")); });
+  expect_error(ExitCode::kBadInput, {"line 1 of", "\"num_tokens\" is not a whole number of at least 1: 0"},
+               [&] { read_prompts(dir.write("e.jsonl", "{\"ids\": [3], \"num_tokens\": 0}\n")); });
+  CHECK(read_prompts(dir.write("f.jsonl", "{\"ids\": [3], \"num_tokens\": 7}\n"))[0].num_tokens == 7);
   expect_error(ExitCode::kUsage, {"--ids '1,x'"}, [] { parse_ids("1,x", "--ids"); });
   CHECK(parse_ids("1, 2 3", "--ids") == std::vector<int64_t>{1, 2, 3});
 }
