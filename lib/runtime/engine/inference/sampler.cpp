@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -18,6 +19,17 @@ namespace {
 
 void require_finite(const at::Tensor& logits) {
   if (!std::isfinite(logits.max().item<double>())) refuse_logits();  // NaN, if any is
+}
+
+// As logits.max(-1), whose kernel gives a whole row to one block: parts of the rows first.
+std::tuple<at::Tensor, at::Tensor> max_of_rows(const at::Tensor& logits) {
+  constexpr int64_t kParts = 64;
+  const int64_t rows = logits.size(0), classes = logits.size(1);
+  if (classes % kParts != 0 || rows > kParts) return logits.max(-1);
+  const auto [best_of_parts, place] = logits.reshape({rows, kParts, classes / kParts}).max(-1);
+  const auto [best, part] = best_of_parts.max(-1, /*keepdim=*/true);
+  const at::Tensor likeliest = part * (classes / kParts) + place.gather(1, part);
+  return {best.squeeze(1), likeliest.squeeze(1)};
 }
 
 // keep_likeliest() for rows.
@@ -115,7 +127,7 @@ at::Tensor choose_tokens(const at::Tensor& logits, const RowSampling& sampling) 
     const at::Tensor penalty = sampling.repetition_penalty.to(at::kFloat);
     own = at::where(sampling.seen, at::where(own < 0, own * penalty, own / penalty), own);
   }
-  const auto [best, likeliest] = own.max(-1);
+  const auto [best, likeliest] = max_of_rows(own);
   at::Tensor chosen = likeliest;
   if (sampling.draws) {
     const at::Tensor is_drawn = sampling.temperature > 0;

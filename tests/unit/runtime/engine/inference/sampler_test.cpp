@@ -143,6 +143,19 @@ TEST_CASE("prompts are lines, or JSON lines", "[runtime][engine][prompts]") {
   CHECK(parse_ids("1, 2 3", "--ids") == std::vector<int64_t>{1, 2, 3});
 }
 
+TEST_CASE("the likeliest token of a row is found in parts of the row", "[runtime][engine][inference]") {
+  at::manual_seed(5);
+  for (const int64_t classes : {128, 130, 64 * 50}) {
+    const at::Tensor logits = at::randn({3, classes});
+    RowSampling greedy;
+    CHECK(at::equal(choose_tokens(logits, greedy), logits.argmax(-1)));
+    logits[1][classes - 2] = NAN;
+    const at::Tensor chosen = choose_tokens(logits, greedy);
+    CHECK(chosen[1].item<int64_t>() == -1);
+    CHECK(chosen[2].item<int64_t>() == logits[2].argmax().item<int64_t>());
+  }
+}
+
 TEST_CASE("a percentile is one of the values", "[runtime][engine][infer_report]") {
   std::vector<InferReport::Seconds> values;
   for (int i = 100; i >= 1; --i) values.emplace_back(i);
