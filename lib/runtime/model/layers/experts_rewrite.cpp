@@ -1,10 +1,12 @@
-// Finds in graphs what experts.hpp computes: from the sort of the experts that tokens have chosen to the sum of each
-// token's rows.
+// The operators of experts.hpp in graphs, and what finds their place: from the sort of the experts that tokens have
+// chosen to the sum of each token's rows.
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "runtime/model/graph/aliases.hpp"
@@ -20,7 +22,41 @@ using graph::is;
 using graph::is_none;
 using graph::number;
 using torch::jit::Node;
+using torch::jit::Stack;
 using torch::jit::Value;
+
+void order_operator(Stack& stack) {
+  const int64_t num_experts = torch::jit::pop(stack).toInt();
+  const at::Tensor experts = torch::jit::pop(stack).toTensor();
+  auto order = expert_order(experts, num_experts);
+  torch::jit::push(stack, std::move(order.entry_of_row), std::move(order.row_of_entry), std::move(order.ends));
+}
+
+void rows_operator(Stack& stack) {
+  const int64_t choices = torch::jit::pop(stack).toInt();
+  const at::Tensor row_of_entry = torch::jit::pop(stack).toTensor(), entry_of_row = torch::jit::pop(stack).toTensor();
+  const at::Tensor tokens = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, expert_rows(tokens, {entry_of_row, row_of_entry, {}}, choices));
+}
+
+void sum_operator(Stack& stack) {
+  const auto dtype = torch::jit::pop(stack).toScalarType();
+  const int64_t choices = torch::jit::pop(stack).toInt();
+  const at::Tensor row_of_entry = torch::jit::pop(stack).toTensor(), entry_of_row = torch::jit::pop(stack).toTensor();
+  const at::Tensor weights = torch::jit::pop(stack).toTensor(), rows = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, expert_sum(rows, weights, {entry_of_row, row_of_entry, {}}, choices, dtype));
+}
+
+constexpr auto kFromSchema = c10::AliasAnalysisKind::FROM_SCHEMA;
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::expert_order(Tensor experts, int num_experts) -> (Tensor, Tensor, Tensor)",
+                          order_operator, kFromSchema),
+     torch::jit::Operator("dslaunch::expert_rows(Tensor tokens, Tensor entry_of_row, Tensor row_of_entry, int choices) "
+                          "-> Tensor",
+                          rows_operator, kFromSchema),
+     torch::jit::Operator("dslaunch::expert_sum(Tensor rows, Tensor weights, Tensor entry_of_row, Tensor row_of_entry, "
+                          "int choices, ScalarType dtype) -> Tensor",
+                          sum_operator, kFromSchema)});
 
 // The integer that a trace wraps into tensors and takes out again.
 Value* unwrapped(Value* value) {
