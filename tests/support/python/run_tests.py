@@ -5,6 +5,7 @@
 import importlib
 import os
 import sys
+import time
 import unittest
 
 import light_torch  # noqa: F401
@@ -29,6 +30,28 @@ def load(words):
     return suite
 
 
+class TimedResult(unittest.TextTestResult):
+    """At the end the tests that took longest, pools of ranks that they started first included."""
+    LONGEST = 12
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.seconds = {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.seconds[test.id()] = -time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.seconds[test.id()] += time.monotonic()
+
+    def printErrors(self):
+        super().printErrors()
+        for name, seconds in sorted(self.seconds.items(), key=lambda each: -each[1])[:self.LONGEST]:
+            self.stream.writeln(f"{seconds:6.1f} s {name}")
+
+
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(not unittest.TextTestRunner(verbosity=2).run(load(sys.argv[1:])).wasSuccessful())
+    sys.exit(not unittest.TextTestRunner(verbosity=2, resultclass=TimedResult).run(load(sys.argv[1:])).wasSuccessful())
