@@ -141,9 +141,7 @@ REORDERED = {"tied", "called_twice", "called_twice_trace", "other_method", "held
 RANDOM = {"dropout", "dropout_trace", "attention", "attention_trace"}
 
 
-class ModelCases(test_model_cases.CaseTest):
-    """Models with unusual habits, in two stages and in one: the same losses, or a refusal with the reason."""
-
+class CutCase(test_model_cases.CaseTest):
     def run_in(self, stages, name, config):
         """Several stages beside the replica of --verify, which knows the random numbers of each."""
         folder = self.env.run_dir()
@@ -151,8 +149,8 @@ class ModelCases(test_model_cases.CaseTest):
         outcome = self.env.run(self.model(name), self.data(name), config, folder, stages, 6, extra)
         return outcome, [row["loss"] for row in harness.read_metrics(folder)] if outcome.code == 0 else None
 
-    def test_all(self):
-        for name in model_cases.CASES:
+    def check(self, names):
+        for name in names:
             with self.subTest(name=name):
                 config = test_model_cases.config_of(name, gradient_clipping=0.0)
                 outcome, got = self.run_in(2, name, config)
@@ -167,6 +165,17 @@ class ModelCases(test_model_cases.CaseTest):
                 for one, other in zip(want, got, strict=True):
                     self.assertLessEqual(abs(one - other), bound * abs(one), f"{want} {got}")
 
+
+class ModelCases(CutCase):
+    """Models with unusual habits, in two stages and in one: the same losses, or a refusal with the reason. Every third of
+    those that are cut."""
+
+    def test_all_that_cannot_be_cut(self):
+        self.check(NOT_CUT)
+
+    def test_some_that_are_cut(self):
+        self.check([name for name in model_cases.CASES if name not in NOT_CUT][::3])
+
     def test_an_offloaded_optimizer_beside_data_ranks(self):
         """Also where a rank skips units that the other data rank of its stage calls."""
         for name in ("skip_by_value", "tied", "batch_norm"):
@@ -177,6 +186,13 @@ class ModelCases(test_model_cases.CaseTest):
                 outcome = self.env.run(self.model(name), self.data(name), config, self.env.run_dir(), 4, 6, ["--verify", "3"])
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assertIn("--verify: 3 steps agree", outcome.text)
+
+
+class EveryModelCase(CutCase):
+    """`scripts/test --slow`."""
+
+    def test_all(self):
+        self.check(model_cases.CASES)
 
 
 class Checkpoints(PooledTest, OracleTest):

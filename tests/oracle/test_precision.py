@@ -70,9 +70,9 @@ class LossScaling(PrecisionTest):
         for world, stage in ((2, 0), (3, 1), (4, 3)):
             with self.subTest(world=world, stage=stage):
                 config = half_config("gpt", stage)
-                exact, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world, STEPS)
+                exact, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world, 18)
                 del config["communication_data_type"]
-                rows, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world, STEPS)
+                rows, _ = self.env.train(self.env.model("gpt"), self.env.data("gpt"), config, world, 18)
                 self.assertEqual([(row["overflow"], row["loss_scale"]) for row in rows],
                                  [(row["overflow"], row["loss_scale"]) for row in exact])
                 self.assertNotEqual(rows[-1]["loss"], exact[-1]["loss"])
