@@ -32,6 +32,7 @@ int64_t count_positions(const setup::TrainingData& data, int64_t micro_batch) {
   int64_t most = 1;
   for (const size_t input : data.train_arrays.inputs) {
     const auto& array = data.train->arrays().at(input);
+    if (array.sample_shape.size() >= 3) continue;  // a picture: the model makes of its pixels what it likes
     const int64_t features = at::isFloatingType(array.dtype) && !array.sample_shape.empty()
                                  ? std::max<int64_t>(1, array.sample_shape.back())
                                  : 1;

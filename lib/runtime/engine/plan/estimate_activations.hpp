@@ -17,7 +17,8 @@ namespace dslaunch::runtime::engine::plan {
 int64_t estimate_activations(const ParameterTable& table, const config::JobConfig& config, int64_t num_positions,
                              at::ScalarType compute_dtype);
 
-// Positions of a micro batch for which layers compute by themselves: tokens of a text, rows of features.
+// Positions of a micro batch for which layers compute by themselves: tokens of a text, rows of features, samples of
+// pictures (their patches or pixels are the model's choice, so that activations are far more than the estimate).
 int64_t count_positions(const setup::TrainingData& data, int64_t micro_batch);
 
 }  // namespace dslaunch::runtime::engine::plan

@@ -101,12 +101,15 @@ TEST_CASE("recomputation keeps the inputs of units", "[runtime][engine][plan]") 
   CHECK(estimate_activations(model.table, config, 10, at::kFloat) == 10 * 4 * (2 * (1 << 14) + (1 << 13) + (1 << 14)));
 }
 
-TEST_CASE("positions are tokens, or rows of features", "[runtime][engine][plan]") {
+TEST_CASE("positions are tokens, rows of features or pictures", "[runtime][engine][plan]") {
   setup::TrainingData data;
   CHECK(count_positions(data, 4) == 0);
-  data.train = make_synthetic_samples({{"x", {10, 5}, "float32"}, {"ids", {30}, "int64"}, {"y", {7}, "int64"}}, 1);
+  data.train = make_synthetic_samples(
+      {{"x", {10, 5}, "float32"}, {"ids", {30}, "int64"}, {"y", {7}, "int64"}, {"picture", {3, 224, 224}, "uint8"}}, 1);
   data.train_arrays.inputs = {0};
   CHECK(count_positions(data, 4) == 40);
   data.train_arrays.inputs = {0, 1};
   CHECK(count_positions(data, 4) == 120);
+  data.train_arrays.inputs = {3};
+  CHECK(count_positions(data, 4) == 4);
 }
