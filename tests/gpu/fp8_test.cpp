@@ -7,7 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/model/layers/linear.hpp"
+#include "runtime/device/gemm.hpp"
+#include "runtime/model/layers/fp8_linear.hpp"
 #include "support/cuda_device.hpp"
 
 using namespace dslaunch;
@@ -85,6 +86,38 @@ TEST_CASE("linear layers in fp8 on a GPU have the outputs and gradients of a CPU
     INFO("recipe " << static_cast<int>(recipe) << ", " << rows << " rows, result " << i);
     CHECK(is_near(there[i], here[i]));
   }
+}
+
+TEST_CASE("layers in fp8 that read one input compute on a GPU what each of them computes alone", "[gpu][fp8]") {
+  if (!has_fp8()) return;
+  namespace layers = dslaunch::runtime::model::layers;
+  at::manual_seed(24);
+  const bool keeps_weights = GENERATE(true, false);
+  // Large enough for measured algorithms, but for one.
+  const auto there = [](const at::Tensor& tensor) { return tensor.to(at::kCUDA).requires_grad_(); };
+  const at::Tensor x = there(random_matrix(2048, 2048)), wide = there(random_matrix(2048, 2048)),
+                   narrow = there(random_matrix(256, 2048));
+  const std::vector<at::Tensor> upstream{random_matrix(2048, 2048).to(at::kCUDA),
+                                         random_matrix(2048, 256).to(at::kCUDA)};
+  const layers::GemmOptions options{.writes_gradient = false,
+                                    .gemms = c10::make_intrusive<GemmCache>(std::string()),
+                                    .fp8 = Fp8Recipe::kTensorwise,
+                                    .keeps_fp8_weights = keeps_weights};
+  const std::vector<at::Tensor> alone{layers::fused_linear(x, wide, std::nullopt, options),
+                                      layers::fused_linear(x, narrow, std::nullopt, options)};
+  const auto layout = dslaunch::runtime::model::units::WeightLayout::kOutIn;
+  const auto joined =
+      layers::fp8_linears(x, {{layers::weight_of(wide, layout)}, {layers::weight_of(narrow, layout)}}, options);
+  const auto expected = torch::autograd::grad(alone, {x, wide, narrow}, upstream),
+             got = torch::autograd::grad(joined, {x, wide, narrow}, upstream);
+  for (size_t i = 0; i < joined.size(); ++i) CHECK(is_near(joined[i], alone[i].cpu()));
+  for (size_t i = 0; i < got.size(); ++i) CHECK(is_near(got[i], expected[i].cpu()));
+  CHECK(options.gemms->counts().measured > 0);
+  // With PyTorch's algorithms, and each cast by itself.
+  auto plain = options;
+  plain.gemms = {};
+  const at::Tensor out = layers::fused_linear(x, wide, std::nullopt, plain);
+  CHECK(is_near(out, alone[0].cpu()));
 }
 
 TEST_CASE("a GEMM in fp8 on a GPU is written into a sum or added to it", "[gpu][fp8]") {

@@ -48,14 +48,6 @@ Fp8Pair cast_on_gpu(const at::Tensor& matrix, Fp8Cast cast) {
   return out;
 }
 
-// As the GEMM of a GPU takes them: both of one kind.
-std::pair<at::Tensor, at::Tensor> inverse_scales_of(const Fp8Gemm& gemm) {
-  const auto& [left, right] = std::pair(gemm.left.inverse_scales, gemm.right.inverse_scales);
-  if (left.numel() == 1 && right.numel() == 1) return {left, right};
-  return {left.expand({gemm.left.values.size(0), 1}).contiguous(),
-          right.expand({gemm.right.values.size(0), 1}).contiguous().t()};
-}
-
 at::Tensor emulated(const Fp8Gemm& gemm) {
   const auto& [left, right, bias, fast] = gemm;
   at::Tensor out = left.values.to(at::kFloat).mm(right.values.to(at::kFloat).t());
@@ -63,16 +55,19 @@ at::Tensor emulated(const Fp8Gemm& gemm) {
   return bias ? out.add_(bias->to(at::kFloat)) : out;
 }
 
-// GPUs write fp32 only where scales are those of tensors.
-bool writes_itself(const Fp8Gemm& gemm, const at::Tensor& out) {
-  const bool is_plain = gemm.left.inverse_scales.numel() == 1 && gemm.right.inverse_scales.numel() == 1;
-  return out.is_cuda() && (out.scalar_type() == at::kBFloat16 || is_plain);
+bool has_one_scale(const Fp8Matrix& factor) {
+  return factor.inverse_scales.numel() == 1;
 }
 
-void multiply_into(const Fp8Gemm& gemm, at::Tensor& out) {
-  const auto [left, right] = inverse_scales_of(gemm);
-  at::_scaled_mm_out(out, gemm.left.values, gemm.right.values.t(), left, right, gemm.bias, /*scale_result=*/{},
-                     out.scalar_type(), gemm.fast);
+// As PyTorch's operator takes them for rows: contiguous, for all of them.
+at::Tensor of_rows(const Fp8Matrix& factor) {
+  return factor.inverse_scales.expand({factor.values.size(0), 1}).contiguous();
+}
+
+// By PyTorch's operator, into bf16.
+void multiply_rows(const Fp8Gemm& gemm, at::Tensor& out) {
+  at::_scaled_mm_out(out, gemm.left.values, gemm.right.values.t(), of_rows(gemm.left), of_rows(gemm.right).t(),
+                     gemm.bias, /*scale_result=*/{}, out.scalar_type(), gemm.fast);
 }
 
 }  // namespace
@@ -97,19 +92,24 @@ Fp8Pair to_fp8(const at::Tensor& matrix, const Fp8Cast& cast) {
   return out;
 }
 
-at::Tensor multiply(const Fp8Gemm& gemm) {
+at::Tensor multiply(const Fp8Gemm& gemm, const GemmCachePtr& cache) {
   const at::NoGradGuard no_grad;
   if (!gemm.left.values.is_cuda()) return emulated(gemm).to(at::kBFloat16);
   at::Tensor out =
       at::empty({gemm.left.values.size(0), gemm.right.values.size(0)}, gemm.left.values.options().dtype(at::kBFloat16));
-  multiply_into(gemm, out);
+  multiply(gemm, out, /*adds=*/false, cache);
   return out;
 }
 
-void multiply(const Fp8Gemm& gemm, at::Tensor out, bool adds) {
+void multiply(const Fp8Gemm& gemm, at::Tensor out, bool adds, const GemmCachePtr& cache) {
   const at::NoGradGuard no_grad;
-  if (!adds && writes_itself(gemm, out)) return multiply_into(gemm, out);
-  const at::Tensor computed = multiply(gemm);
+  const auto& [left, right, bias, fast] = gemm;
+  if (out.is_cuda() && has_one_scale(left) && has_one_scale(right)) {
+    const Fp8Factors factors{left.inverse_scales, right.inverse_scales, fast};
+    return multiply({left.values, right.values.t(), bias, factors}, out, cache, adds);
+  }
+  if (out.is_cuda() && !adds && out.scalar_type() == at::kBFloat16) return multiply_rows(gemm, out);
+  const at::Tensor computed = multiply(gemm, cache);
   adds ? out.add_(computed) : out.copy_(computed);
 }
 

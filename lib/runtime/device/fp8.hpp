@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "runtime/device/gemm.hpp"
+
 namespace dslaunch::runtime::device {
 
 // Throws UserError(69) for a GPU that does not multiply in fp8.
@@ -35,14 +37,15 @@ struct Fp8Pair {
 Fp8Pair to_fp8(const at::Tensor& matrix, const Fp8Cast& cast);
 
 // left * right^T + bias, summed in fp32 and rounded once: [rows of left, rows of right]. `fast`: GPUs may add less
-// precisely within the GEMM. `bias`: bf16 [rows of right].
+// precisely within the GEMM. `bias`: bf16 [rows of right]. `cache`: of algorithms for GEMMs with one scale a factor;
+// null: PyTorch's.
 struct Fp8Gemm {
   Fp8Matrix left, right;
   std::optional<at::Tensor> bias = {};
   bool fast = false;
 };
-at::Tensor multiply(const Fp8Gemm& gemm);  // bf16
-// Into `out`, contiguous, bf16 or fp32; `adds`: to what is there.
-void multiply(const Fp8Gemm& gemm, at::Tensor out, bool adds);
+at::Tensor multiply(const Fp8Gemm& gemm, const GemmCachePtr& cache = {});  // bf16
+// Into `out`, contiguous, bf16 or fp32; `adds`: to what is there, on GPUs before it is rounded where there is a cache.
+void multiply(const Fp8Gemm& gemm, at::Tensor out, bool adds, const GemmCachePtr& cache = {});
 
 }  // namespace dslaunch::runtime::device

@@ -52,7 +52,7 @@ std::optional<Layout> layout_of(const at::Tensor& matrix) {
 }
 
 // All that a choice depends on, for one card.
-using Key = std::array<int64_t, 11>;
+using Key = std::array<int64_t, 13>;
 
 Key key_of(const GemmProblem& gemm, const at::Tensor& out) {
   const Layout left = *layout_of(gemm.left), right = *layout_of(gemm.right);
@@ -65,18 +65,30 @@ Key key_of(const GemmProblem& gemm, const at::Tensor& out) {
           right.is_column_major,
           right.leading,
           static_cast<int64_t>(gemm.left.scalar_type()),
+          static_cast<int64_t>(gemm.right.scalar_type()),
           static_cast<int64_t>(out.scalar_type()),
-          gemm.bias.has_value()};
+          gemm.bias.has_value(),
+          gemm.fp8 && gemm.fp8->fast};
 }
 
 std::string text_of(const Key& key, const std::string& device) {
   return fmt::format("// product of matrices on {}: {}", device, fmt::join(key.begin() + 1, key.end(), " "));
 }
 
+void scaled_gemm(const GemmProblem& gemm, at::Tensor& out) {
+  at::_scaled_mm_out(out, gemm.left, gemm.right, gemm.fp8->left, gemm.fp8->right, gemm.bias, /*scale_result=*/{},
+                     out.scalar_type(), gemm.fp8->fast);
+}
+
 void with_operators(const GemmProblem& gemm, at::Tensor& out, bool adds) {
-  const auto& [left, right, bias] = gemm;
+  const auto& [left, right, bias, fp8] = gemm;
   const auto type = out.scalar_type();
-  if (bias) {
+  if (fp8) {
+    if (!adds) return scaled_gemm(gemm, out);
+    at::Tensor computed = at::empty_like(out);
+    scaled_gemm(gemm, computed);
+    out.add_(computed);
+  } else if (bias) {
     at::addmm_out(out, *bias, left, right);
   } else if (type == left.scalar_type()) {
     if (!adds) {
@@ -96,6 +108,10 @@ void with_operators(const GemmProblem& gemm, at::Tensor& out, bool adds) {
 
 // Traces and counts of FLOPs see PyTorch's operator for it.
 bool observed(const GemmProblem& gemm, const std::function<bool()>& run) {
+  if (gemm.fp8) {
+    RECORD_FUNCTION("aten::_scaled_mm", (std::vector<c10::IValue>{gemm.left, gemm.right}));
+    return run();
+  }
   const bool is_linear = gemm.bias && layout_of(gemm.right)->is_column_major;
   if (is_linear) {
     RECORD_FUNCTION("aten::linear", (std::vector<c10::IValue>{gemm.left, gemm.right.t(), *gemm.bias}));
@@ -139,9 +155,11 @@ class GemmCache::Choices {
   std::optional<Choice> make(const Key& key, const GemmProblem& gemm, const at::Tensor& out, bool adds) {
     const std::string text = text_of(key, description(out.device()));
     if (auto choice = read(text)) return choice;
-    if (is_capturing(out.device())) return std::nullopt;
     // There is nowhere to measure a sum: `out` has it, and memory for another one may not be there.
-    if (adds || counts_.measuring_seconds > kMaxSeconds) return Choice();
+    const bool may_measure = !is_capturing(out.device()) && !adds && counts_.measuring_seconds <= kMaxSeconds;
+    if (!may_measure && gemm.fp8) return first_of_heuristics(gemm, out);
+    if (is_capturing(out.device())) return std::nullopt;
+    if (!may_measure) return Choice();
     const auto began = std::chrono::steady_clock::now();
     const auto choice = measure(gemm, out);
     counts_.measuring_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -175,6 +193,12 @@ class GemmCache::Choices {
     }
   }
 
+  // PyTorch's operator for fp8 takes that one as well, but cannot add.
+  static Choice first_of_heuristics(const GemmProblem& gemm, const at::Tensor& out) {
+    const auto algorithms = module().gemm.algorithms(gemm, out);
+    return algorithms.empty() ? Choice() : Choice(algorithms.front());
+  }
+
   Choice fastest(const GemmProblem& gemm, at::Tensor out) {
     const at::DisableRecordFunctionGuard unseen;
     auto algorithms = module().gemm.algorithms(gemm, out);
@@ -194,7 +218,8 @@ class GemmCache::Choices {
     const size_t best = choose_fastest(num_candidates, rounds, kWorthwhile, [&](const std::vector<size_t>& turns) {
       return microseconds(turns, repeats, work, out.device());
     });
-    return best == 0 ? Choice() : Choice(algorithms[best - 1]);
+    if (best > 0) return algorithms[best - 1];
+    return gemm.fp8 && !algorithms.empty() ? Choice(algorithms.front()) : Choice();
   }
 
   std::vector<double> microseconds(const std::vector<size_t>& turns, int repeats,
@@ -232,10 +257,10 @@ GemmCache::Counts GemmCache::counts() const {
 }
 
 bool is_tunable(const GemmProblem& problem) {
-  const auto& [left, right, bias] = problem;
+  const auto& [left, right, bias, fp8] = problem;
   if (!left.is_cuda()) return false;
   const bool is_half = left.scalar_type() == at::kBFloat16 || left.scalar_type() == at::kHalf;
-  if (!is_half || left.dim() != 2 || right.dim() != 2) return false;
+  if ((!is_half && !fp8) || left.dim() != 2 || right.dim() != 2) return false;
   if (left.size(0) * left.size(1) * right.size(1) < kLeastMultiplications) return false;
   if (bias && (!bias->is_contiguous() || reinterpret_cast<uintptr_t>(bias->const_data_ptr()) % 16 != 0)) return false;
   return layout_of(left) && layout_of(right);

@@ -15,12 +15,19 @@
 
 namespace dslaunch::runtime::device {
 
-struct GemmProblem {
-  at::Tensor left, right;               // [m, k] and [k, n], of one type
-  std::optional<at::Tensor> bias = {};  // [n], of that type; added to every row
+// What the numbers of factors in fp8 are to be multiplied with: fp32, one number each, on the device.
+struct Fp8Factors {
+  at::Tensor left, right;
+  bool fast = false;  // sums may be less precise
 };
 
-// Whether there are algorithms to choose from: on a GPU, of 16 bits, large enough, and laid out as cuBLASLt's fast
+struct GemmProblem {
+  at::Tensor left, right;               // [m, k] and [k, n], of one type
+  std::optional<at::Tensor> bias = {};  // [n], of that type, beside fp8 in bf16; added to every row
+  std::optional<Fp8Factors> fp8 = {};   // the factors are in types of 8 bits
+};
+
+// Whether there are algorithms to choose from: on a GPU, of 8 or 16 bits, large enough, and laid out as cuBLASLt's fast
 // kernels need it.
 bool is_tunable(const GemmProblem& problem);
 
@@ -48,7 +55,8 @@ class GemmCache : public torch::CustomClassHolder {
 
 using GemmCachePtr = c10::intrusive_ptr<GemmCache>;
 
-// The GEMM in `out` [m, n], contiguous: of the factors' type, or of fp32 (on the CPU: of any two types). `adds`,
+// The GEMM in `out` [m, n], contiguous: of the factors' type, beside fp8 in bf16, or of fp32 (on the CPU: of any two
+// types, and not in fp8). `adds`,
 // without a bias: to what is there (beta = 1). `cache`: null: with PyTorch's operator. Not differentiable.
 void multiply(const GemmProblem& problem, at::Tensor out, const GemmCachePtr& cache, bool adds = false);
 

@@ -33,6 +33,10 @@ cudaDataType_t data_type(const at::Tensor& matrix) {
       return CUDA_R_16BF;
     case at::kHalf:
       return CUDA_R_16F;
+    case at::kFloat8_e4m3fn:
+      return CUDA_R_8F_E4M3;
+    case at::kFloat8_e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
   }
@@ -58,6 +62,11 @@ struct Descriptors {
     check(cublasLtMatmulDescInit(&gemm, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation(of.right));
     set(CUBLASLT_MATMUL_DESC_TRANSB, operation(of.left));
+    if (of.fp8) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of.fp8->right.const_data_ptr());
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of.fp8->left.const_data_ptr());
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(of.fp8->fast));
+    }
     if (!of.bias) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, of.bias->const_data_ptr());

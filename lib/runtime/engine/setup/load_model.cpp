@@ -48,6 +48,7 @@ model::GraphPassOptions passes_of(const config::JobConfig& config, const precisi
   return {.kernels = config.kernels,
           .compute_dtype = precision.compute_dtype,
           .fp8 = config.fp8,
+          .keeps_fp8_weights = config.zero.stage < 3,  // parameters are there once
           .chunks_cross_entropy = device.at().is_cuda(),
           .recomputes_outputs = config.recomputation.selective,
           .kernel_library = device.kernels(),

@@ -23,6 +23,7 @@ struct GraphPassOptions {
   // Of parameters and activations. A half-precision type: traces that were exported in another follow it.
   at::ScalarType compute_dtype = at::kFloat;
   std::optional<config::Fp8Recipe> fp8 = {};  // of wide linear layers, in a run in bf16
+  bool keeps_fp8_weights = true;              // layers::GemmOptions
   bool regions_on_cpu = false;                // for tests: fused regions on CPUs too, by their reference
   // With kernels.chunked_cross_entropy. The device of the run is not known to the graphs yet; off on CPUs, where the
   // same numbers take as long and round otherwise.

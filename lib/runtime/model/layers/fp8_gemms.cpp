@@ -7,8 +7,6 @@ using config::Fp8Recipe;
 using device::Fp8Scale;
 using units::WeightLayout;
 
-constexpr char kKept[] = "fp8";
-
 }  // namespace
 
 Fp8Scale Fp8Gemms::scale() const {
@@ -30,29 +28,11 @@ device::Fp8Pair Fp8Gemms::upstream(const at::Tensor& rows, bool for_input, bool 
 }
 
 // The weight's rows in the cast are those that the GEMM does not sum over.
-at::Tensor Fp8Gemms::output(const device::Fp8Matrix& input, const at::Tensor& weight, WeightLayout layout,
-                            const std::optional<at::Tensor>& bias) const {
-  const device::Fp8Cast cast{.plain = scale(), .power_of_two = recipe_ != Fp8Recipe::kTensorwise};
-  const at::Tensor out_in = layout == WeightLayout::kOutIn ? weight : weight.t();
-  return device::multiply({input, device::to_fp8(out_in, cast).plain, bias, /*fast=*/true});
-}
-
-at::Tensor Fp8Gemms::input_gradient(const device::Fp8Matrix& upstream, const at::Tensor& weight,
-                                    WeightLayout layout) const {
-  const device::Fp8Cast cast{.plain = has_weight_gradient() ? scale() : Fp8Scale::kOfTensor,
-                             .power_of_two = recipe_ != Fp8Recipe::kTensorwise};
-  const at::Tensor in_out = layout == WeightLayout::kOutIn ? weight.t() : weight;
-  return device::multiply({upstream, device::to_fp8(in_out, cast).plain});
-}
-
-void keep_fp8(torch::autograd::AutogradContext& context, Fp8Recipe recipe) {
-  context.saved_data[kKept] = static_cast<int64_t>(recipe);
-}
-
-std::optional<Fp8Gemms> kept_fp8(const torch::autograd::AutogradContext& context) {
-  const auto found = context.saved_data.find(kKept);
-  if (found == context.saved_data.end()) return std::nullopt;
-  return Fp8Gemms(static_cast<Fp8Recipe>(found->second.toInt()));
+device::Fp8Pair Fp8Gemms::weight(const at::Tensor& weight, WeightLayout layout, bool for_output, bool for_input) const {
+  device::Fp8Cast cast{.power_of_two = recipe_ != Fp8Recipe::kTensorwise};
+  if (for_output) cast.plain = scale();
+  if (for_input) cast.transposed = has_weight_gradient() ? scale() : Fp8Scale::kOfTensor;
+  return device::to_fp8(layout == WeightLayout::kOutIn ? weight : weight.t(), cast);
 }
 
 }  // namespace dslaunch::runtime::model::layers

@@ -2,9 +2,6 @@
 // type, with which scales. Not differentiable; any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/custom_function.h>
-
-#include <optional>
 
 #include "config/job_config.hpp"
 #include "runtime/device/fp8.hpp"
@@ -24,20 +21,13 @@ class Fp8Gemms {
   // `rows`: [rows, out], the gradient of the output. For the input's gradient, and for the weight's.
   device::Fp8Pair upstream(const at::Tensor& rows, bool for_input, bool for_weight) const;
 
-  // [rows, out] and [rows, in].
-  at::Tensor output(const device::Fp8Matrix& input, const at::Tensor& weight, units::WeightLayout layout,
-                    const std::optional<at::Tensor>& bias) const;
-  at::Tensor input_gradient(const device::Fp8Matrix& upstream, const at::Tensor& weight,
-                            units::WeightLayout layout) const;
+  // Plain: as the output's GEMM reads it; transposed: as that of the input's gradient does.
+  device::Fp8Pair weight(const at::Tensor& weight, units::WeightLayout layout, bool for_output, bool for_input) const;
 
  private:
   device::Fp8Scale scale() const;
 
   config::Fp8Recipe recipe_;
 };
-
-// Between a forward and its backward; nothing is kept of a layer in bf16.
-void keep_fp8(torch::autograd::AutogradContext& context, config::Fp8Recipe recipe);
-std::optional<Fp8Gemms> kept_fp8(const torch::autograd::AutogradContext& context);
 
 }  // namespace dslaunch::runtime::model::layers

@@ -158,7 +158,7 @@ class Survey {
 
 }  // namespace
 
-std::string use_fp8(const torch::jit::Module& model, config::Fp8Recipe recipe) {
+std::string use_fp8(const torch::jit::Module& model, config::Fp8Recipe recipe, bool keeps_weights) {
   take_weight_gradients(model, /*writes=*/false);  // whatever other passes have left
   std::vector<Node*> gemms;
   graph::for_every_node(model, [&](Node* node) {
@@ -171,7 +171,7 @@ std::string use_fp8(const torch::jit::Module& model, config::Fp8Recipe recipe) {
   survey.read(may);
   for (size_t i = 0; i < gemms.size(); ++i) {
     gemms[i]->removeAttribute(kNumber);
-    if (may[i]) set_fp8(gemms[i], recipe);
+    if (may[i]) set_fp8(gemms[i], recipe, keeps_weights);
   }
   if (survey.num_chosen() == 0) {
     throw UserError(ExitCode::kBadInput,

@@ -6,6 +6,7 @@
 
 #include "runtime/model/graph/walk.hpp"
 #include "runtime/model/layers/chunked_head.hpp"
+#include "runtime/model/layers/fp8_linear.hpp"
 #include "runtime/model/layers/linear.hpp"
 #include "runtime/model/tensor_parallel/tensor_operators.hpp"
 
@@ -16,11 +17,13 @@ using torch::autograd::AutogradContext;
 using torch::jit::Node;
 
 constexpr char kKept[] = "gemms";
-const auto kGemms = c10::Symbol::attr("gemms"), kFp8 = c10::Symbol::attr("fp8");  // of a node
+const auto kGemms = c10::Symbol::attr("gemms"), kFp8 = c10::Symbol::attr("fp8"),
+           kKeepsWeights = c10::Symbol::attr("keeps_fp8_weights");  // of a node
 
 bool has_gemms(const Node* node) {
   static const std::set<std::string_view> operators{kLinearOperator,    kMatmulOperator,   kAddmmOperator,
-                                                    kLinearCutOperator, kAddmmCutOperator, kChunkedOperator};
+                                                    kLinearCutOperator, kAddmmCutOperator, kChunkedOperator,
+                                                    kFp8LinearsOperator};
   return operators.contains(node->kind().toQualString());
 }
 
@@ -35,6 +38,7 @@ bool is_split(const Node* node) {
     return is(value->node(), tensor_parallel::kCopyOperator);
   };
   if (tensor_parallel::tensor_group_of(node) || std::any_of(reads.begin(), reads.end(), is_copied)) return true;
+  if (node->outputs().size() != 1) return false;
   const auto& uses = node->output()->uses();
   return std::any_of(uses.begin(), uses.end(),
                      [](const auto& use) { return is(use.user, tensor_parallel::kReduceOperator); });
@@ -60,11 +64,13 @@ NodeGemms gemms_of(const Node* node) {
   NodeGemms out;
   if (node->hasAttribute(kGemms)) out.cache = node->ival(kGemms).toCustomClass<device::GemmCache>();
   if (node->hasAttribute(kFp8)) out.fp8 = static_cast<config::Fp8Recipe>(node->i(kFp8));
+  out.keeps_fp8_weights = node->hasAttribute(kKeepsWeights) && node->i(kKeepsWeights) != 0;
   return out;
 }
 
-void set_fp8(Node* node, config::Fp8Recipe recipe) {
+void set_fp8(Node* node, config::Fp8Recipe recipe, bool keeps_weights) {
   node->i_(kFp8, static_cast<int64_t>(recipe));
+  node->i_(kKeepsWeights, keeps_weights ? 1 : 0);
 }
 
 void keep_gemms(AutogradContext& context, const device::GemmCachePtr& gemms) {

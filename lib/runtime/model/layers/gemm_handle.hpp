@@ -18,6 +18,7 @@ namespace dslaunch::runtime::model::layers {
 struct NodeGemms {
   device::GemmCachePtr cache;            // null: with PyTorch's algorithms
   std::optional<config::Fp8Recipe> fp8;  // empty: in the type of their operands
+  bool keeps_fp8_weights = false;        // GemmOptions
 };
 
 // Gives it to all operators of ours with GEMMs, in all graphs of the model; after all passes that make such. Returns
@@ -27,7 +28,7 @@ int hand_gemms(const torch::jit::Module& model, const device::GemmCachePtr& gemm
 
 NodeGemms gemms_of(const torch::jit::Node* node);
 // Before any graph runs; copies of the node have it as well.
-void set_fp8(torch::jit::Node* node, config::Fp8Recipe recipe);
+void set_fp8(torch::jit::Node* node, config::Fp8Recipe recipe, bool keeps_weights);
 
 // What to register for such an operator.
 template <void (*kRun)(torch::jit::Stack& stack, const NodeGemms& gemms)>

@@ -8,8 +8,9 @@
 
 #include "base/error.hpp"
 #include "runtime/device/device_module.hpp"
-#include "runtime/model/layers/fp8_gemms.hpp"
+#include "runtime/model/layers/fp8_linear.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
+#include "runtime/model/layers/gemm_operands.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
 #include "runtime/model/tensor_parallel/tensor_operators.hpp"
 #include "runtime/model/torchscript/units/gather_node.hpp"
@@ -22,14 +23,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using units::as_rows;
 using units::WeightLayout;
-
-// rows [rows, columns] -> [columns]; by our kernel unless second-order gradients are wanted.
-at::Tensor sum_columns(const at::Tensor& rows) {
-  if (at::GradMode::is_enabled()) return rows.sum(0);
-  at::Tensor sums = at::empty({rows.size(1)}, rows.options());
-  device::module().layers.column_sums(rows.contiguous(), sums);
-  return sums;
-}
 
 // With the GEMM's measured algorithm, where it has one; undefined elsewhere.
 at::Tensor chosen(const device::GemmProblem& gemm, at::IntArrayRef sizes, const device::GemmCachePtr& gemms) {
@@ -69,46 +62,6 @@ at::Tensor input_gradient(const at::Tensor& rows, at::IntArrayRef sizes, bool is
   return out.defined() ? out : rows.mm(matrix).view(sizes);
 }
 
-// Of the gradients of an output's pieces: that of the output, and its column sums if they are wanted.
-struct Joined {
-  at::Tensor rows, sums;
-};
-
-Joined join(const variable_list& pieces, bool sums) {
-  if (pieces.size() == 1) {
-    const at::Tensor rows = as_rows(pieces[0]);
-    return {rows, sums ? sum_columns(rows) : at::Tensor()};
-  }
-  std::vector<at::Tensor> parts;
-  for (const auto& piece : pieces) parts.push_back(as_rows(piece));
-  if (sums && !at::GradMode::is_enabled()) {
-    int64_t columns = 0;
-    for (const auto& part : parts) columns += part.size(1);
-    Joined out{at::empty({parts[0].size(0), columns}, parts[0].options()), at::empty({columns}, parts[0].options())};
-    if (device::module().layers.join_columns(parts, out.rows, out.sums)) return out;
-  }
-  const at::Tensor rows = at::cat(parts, 1);
-  return {rows, sums ? sum_columns(rows) : at::Tensor()};
-}
-
-// See Gemm::forward().
-variable_list pieces_of(const at::Tensor& out, const std::vector<int64_t>& shape, const std::vector<int64_t>& widths) {
-  if (widths.empty()) return {out};
-  return (shape.empty() ? out : out.view(shape)).split_with_sizes(widths, -1);
-}
-
-// `kept`: gets what the weight's gradient needs of the input; null: nothing.
-at::Tensor output_in_fp8(const Fp8Gemms& gemms, const at::Tensor& input, const at::Tensor& weight,
-                         const std::optional<at::Tensor>& bias, WeightLayout layout, variable_list* kept) {
-  const bool keeps = kept != nullptr && weight.requires_grad();
-  const auto [plain, transposed] = gemms.input(as_rows(input), keeps);
-  if (keeps && gemms.has_weight_gradient()) kept->insert(kept->end(), {transposed.values, transposed.inverse_scales});
-  if (keeps && !gemms.has_weight_gradient()) kept->push_back(input);
-  auto sizes = input.sizes().vec();
-  sizes.back() = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
-  return gemms.output(plain, weight, layout, bias).view(sizes);
-}
-
 class Gemm : public torch::autograd::Function<Gemm> {
  public:
   // `shape`: of the output, empty: as it is computed; `widths`: of its pieces along the last dim, empty: it stays
@@ -119,7 +72,7 @@ class Gemm : public torch::autograd::Function<Gemm> {
     const auto recomputed = units::RecomputedTensor::of(input);
     if (recomputed) context->saved_data["input"] = c10::IValue::make_capsule(recomputed);
     variable_list kept{weight};
-    if (!recomputed && !options.fp8) kept.push_back(input);
+    if (!recomputed) kept.push_back(input);
     context->saved_data["sizes"] = input.sizes();
     context->saved_data["is_by_columns"] = lies_by_columns(input);
     context->saved_data["is_out_in"] = is_out_in;
@@ -130,13 +83,7 @@ class Gemm : public torch::autograd::Function<Gemm> {
     keep_gemms(*context, options.gemms);
     const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
     const auto layout = is_out_in ? WeightLayout::kOutIn : WeightLayout::kInOut;
-    at::Tensor out;
-    if (options.fp8) {
-      keep_fp8(*context, *options.fp8);
-      out = output_in_fp8(Fp8Gemms(*options.fp8), input, weight, bias, layout, recomputed ? nullptr : &kept);
-    } else {
-      out = output_of(input, weight, bias, layout, options.gemms);
-    }
+    const at::Tensor out = output_of(input, weight, bias, layout, options.gemms);
     context->save_for_backward(std::move(kept));
     return pieces_of(out, shape, widths);
   }
@@ -148,22 +95,14 @@ class Gemm : public torch::autograd::Function<Gemm> {
     const bool wants_bias = context->saved_data["has_bias"].toBool() && context->needs_input_grad(2);
     const bool sums_bias = context->saved_data["sums_bias"].toBool();
     const auto gemms = kept_gemms(*context);
-    const auto fp8 = kept_fp8(*context);
     const auto [rows, sums] = join(upstream, wants_bias && sums_bias);
-    const bool wants_input = context->needs_input_grad(0), wants_weight = context->needs_input_grad(1);
-    const auto in_fp8 = fp8 ? upstream_in_fp8(*fp8, rows, wants_input, wants_weight) : device::Fp8Pair();
     variable_list gradients(7);
-    if (wants_input) {
-      const auto sizes = context->saved_data["sizes"].toIntVector();
-      gradients[0] =
-          fp8 ? fp8->input_gradient(in_fp8.plain, weight, layout).view(sizes)
-              : input_gradient(rows, sizes, context->saved_data["is_by_columns"].toBool(), weight, layout, gemms);
+    if (context->needs_input_grad(0)) {
+      gradients[0] = input_gradient(rows, context->saved_data["sizes"].toIntVector(),
+                                    context->saved_data["is_by_columns"].toBool(), weight, layout, gemms);
     }
-    if (wants_weight) {
-      const auto gemm =
-          fp8 && fp8->has_weight_gradient()
-              ? units::WeightGemm(input_in_fp8(*fp8, *context, saved), in_fp8.transposed, layout)
-              : units::WeightGemm(saved.size() == 2 ? saved[1] : recomputed_input(*context), rows, layout, gemms);
+    if (context->needs_input_grad(1)) {
+      const units::WeightGemm gemm(saved.size() == 2 ? saved[1] : recomputed_input(*context), rows, layout, gemms);
       gradients[1] = weight_gradient(gemm, weight, context->saved_data["writes_gradient"].toBool(),
                                      context->saved_data["postpones_gradient"].toBool());
     }
@@ -172,83 +111,15 @@ class Gemm : public torch::autograd::Function<Gemm> {
   }
 
  private:
-  static device::Fp8Pair upstream_in_fp8(const Fp8Gemms& gemms, const at::Tensor& rows, bool wants_input,
-                                         bool wants_weight) {
-    if (at::GradMode::is_enabled()) {
-      throw UserError(ExitCode::kBadInput,
-                      "gradients of gradients: linear layers in fp8 have none, since rounding has no derivative; set "
-                      "fp8.enabled to false");
-    }
-    return gemms.upstream(rows, wants_input, wants_weight);
-  }
-
-  // As the weight's gradient reads it.
-  static device::Fp8Matrix input_in_fp8(const Fp8Gemms& gemms, AutogradContext& context, const variable_list& saved) {
-    if (saved.size() == 3) return {saved[1], saved[2]};
-    return gemms.input(as_rows(recomputed_input(context)), /*for_weight=*/true).transposed;
-  }
-
   static at::Tensor recomputed_input(AutogradContext& context) {
     return c10::static_intrusive_pointer_cast<units::RecomputedTensor>(context.saved_data["input"].toCapsule())
         ->value();
   }
-
-  // Undefined if the unit's call has taken it.
-  static at::Tensor weight_gradient(const units::WeightGemm& gemm, const at::Tensor& weight, bool may_write,
-                                    bool postpones) {
-    const auto gathered = units::gathered_parameter(weight);
-    if (!gathered) return gemm.compute();
-    const bool is_taken = postpones ? units::postpone_gemm(*gathered, gemm, may_write)
-                                    : gathered->call->take_gemm(gathered->index, gemm, may_write);
-    return is_taken ? at::Tensor() : gemm.compute();
-  }
 };
-
-// A weight as the GEMM reads it. A parameter that the model transposes first stands itself, in the other layout.
-struct Weight {
-  at::Tensor tensor;
-  WeightLayout layout;
-  std::optional<units::GatheredParameter> gathered;  // empty: it is not a unit's parameter itself
-};
-
-Weight weight_of(const at::Tensor& tensor, WeightLayout layout) {
-  if (auto gathered = units::gathered_parameter(tensor)) return {tensor, layout, std::move(gathered)};
-  if (tensor.dim() != 2 || !tensor.is_view()) return {tensor, layout, {}};
-  const at::Tensor base(tensor._base());
-  const bool is_transposed = base.dim() == 2 && base.is_contiguous() && tensor.sizes() == base.t().sizes() &&
-                             tensor.strides() == base.t().strides() && tensor.storage_offset() == base.storage_offset();
-  if (!is_transposed) return {tensor, layout, {}};
-  auto gathered = units::gathered_parameter(base);
-  if (!gathered) return {tensor, layout, {}};
-  return {base, layout == WeightLayout::kOutIn ? WeightLayout::kInOut : WeightLayout::kOutIn, std::move(gathered)};
-}
-
-bool fits(const at::Tensor& input, const Weight& weight, const at::Tensor* bias) {
-  if (input.dim() < 2 || weight.tensor.dim() != 2 || input.numel() == 0 || weight.tensor.numel() == 0) return false;
-  const auto type = input.scalar_type();
-  const bool is_out_in = weight.layout == WeightLayout::kOutIn;
-  if (!at::isFloatingType(type) || weight.tensor.scalar_type() != type || weight.tensor.device() != input.device() ||
-      input.layout() != at::kStrided || input.size(-1) != weight.tensor.size(is_out_in ? 1 : 0)) {
-    return false;
-  }
-  return bias == nullptr || (bias->scalar_type() == type && bias->device() == input.device() && bias->dim() == 1 &&
-                             bias->size(0) == weight.tensor.size(is_out_in ? 0 : 1));
-}
 
 bool is_in_training(const at::Tensor& input, const at::Tensor& weight) {
   return at::GradMode::is_enabled() && weight.requires_grad() &&
          !at::autocast::is_autocast_enabled(input.device().type());
-}
-
-bool runs_in_fp8(const at::Tensor& input, const Weight& weight) {
-  constexpr int64_t kAlignment = 16;  // of a GPU's GEMMs
-  return input.scalar_type() == at::kBFloat16 && weight.tensor.size(0) % kAlignment == 0 &&
-         weight.tensor.size(1) % kAlignment == 0 && !at::autocast::is_autocast_enabled(input.device().type());
-}
-
-// Our kernel only if PyTorch would save the same tensors for backward.
-bool has_bias_kernel(const at::Tensor& input, const at::Tensor* bias) {
-  return bias != nullptr && bias->requires_grad() && input.is_cuda() && is_kernel_type(input.scalar_type());
 }
 
 // Empty where PyTorch's operator computes the same, backward included.
@@ -258,16 +129,14 @@ variable_list gemm(const at::Tensor& input, const at::Tensor& given, const at::T
   if (!is_in_training(input, given) && !options.fp8) return {};
   const Weight weight = weight_of(given, layout);
   if (!fits(input, weight, bias)) return {};
-  if (!runs_in_fp8(input, weight)) options.fp8.reset();
-  if (!is_in_training(input, given) && !options.fp8) return {};
   const auto given_bias = bias != nullptr ? std::optional(*bias) : std::nullopt;
-  if (options.fp8 && !at::GradMode::is_enabled()) {
-    const Fp8Gemms gemms(*options.fp8);
-    return pieces_of(output_in_fp8(gemms, input, weight.tensor, given_bias, weight.layout, nullptr), shape, widths);
+  if (options.fp8 && computes_in_fp8(input, weight)) {
+    return fp8_linears(input, {{weight, given_bias}}, options, {shape, widths});
   }
+  if (!is_in_training(input, given)) return {};
   options.sums_bias = options.sums_bias && has_bias_kernel(input, bias);
   const bool takes_gradient = weight.gathered && (options.writes_gradient || weight.gathered->call->may_defer());
-  if (!options.sums_bias && !takes_gradient && !options.fp8) return {};
+  if (!options.sums_bias && !takes_gradient) return {};
   return Gemm::apply(input, weight.tensor, given_bias, weight.layout == WeightLayout::kOutIn, options, shape, widths);
 }
 

@@ -36,6 +36,9 @@ struct GemmOptions {
   // The three GEMMs compute in fp8 where the layer is in bf16 and its sizes are multiples of 16, without gradients as
   // well; not twice differentiable then. Empty: in the type of their operands.
   std::optional<config::Fp8Recipe> fp8 = {};
+  // Between forward and backward weights are kept in fp8 as well, as the input's gradient reads them: a byte a number.
+  // False: they are cast again in backward.
+  bool keeps_fp8_weights = true;
 };
 
 // at::linear, at::matmul and at::addmm. If a backward defers weight gradients (runtime/state/deferred_gradients.hpp),

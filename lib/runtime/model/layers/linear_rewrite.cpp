@@ -28,7 +28,8 @@ GemmOptions options_of(const c10::IValue& sums_bias, const c10::IValue& writes_g
   return {.sums_bias = sums_bias.toBool(),
           .writes_gradient = writes_gradient.toBool(),
           .gemms = gemms.cache,
-          .fp8 = gemms.fp8};
+          .fp8 = gemms.fp8,
+          .keeps_fp8_weights = gemms.keeps_fp8_weights};
 }
 
 void linear_operator(Stack& stack, const NodeGemms& gemms) {

@@ -12,6 +12,7 @@
 #include "runtime/model/layers/cross_entropy.hpp"
 #include "runtime/model/layers/experts.hpp"
 #include "runtime/model/layers/fp8_layers.hpp"
+#include "runtime/model/layers/fp8_linear.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/layer_norm.hpp"
 #include "runtime/model/layers/linear.hpp"
@@ -55,7 +56,14 @@ void chunk_heads(PassContext& context) {
 }
 
 void use_fp8(PassContext& context) {
-  if (context.options.fp8) context.fp8 = layers::use_fp8(context.module, *context.options.fp8);
+  if (!context.options.fp8) return;
+  context.fp8 = layers::use_fp8(context.module, *context.options.fp8, context.options.keeps_fp8_weights);
+}
+
+void join_fp8_layers(PassContext& context) {
+  if (!context.options.fp8) return;
+  const int count = layers::join_fp8_layers(context.module);
+  if (count > 0) log::debug("graph pass fp8_inputs: {} layers share one", count);
 }
 
 const std::shared_ptr<constants::KnownMasks>& masks_of(PassContext& context) {
@@ -169,6 +177,7 @@ const std::vector<GraphPass>& graph_passes() {
        add_residual_gradients},
       {"recomputed_outputs", &Kernels::fused_regions, kDevice, kModel, kRegions | kCutGemms | kResidualGradients, kNone,
        kNone, offer_outputs},
+      {"fp8_inputs", nullptr, kDevice, kModel, kOwnGemms | kCutGemms, kNone, kNone, join_fp8_layers},
       {"gemm_autotuning", nullptr, kDevice, kModel, kOwnGemms | kCutGemms, kNone, kNone, hand_gemms},
   };
   return passes;

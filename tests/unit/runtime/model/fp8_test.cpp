@@ -9,7 +9,8 @@
 
 #include "base/error.hpp"
 #include "graph_fixtures.hpp"
-#include "runtime/model/layers/linear.hpp"
+#include "runtime/model/interface/runnable_model.hpp"
+#include "runtime/model/layers/fp8_linear.hpp"
 #include "script_fixtures.hpp"
 
 using namespace dslaunch;
@@ -58,18 +59,21 @@ at::Tensor random(at::IntArrayRef sizes, double size = 1) {
       .to(at::kBFloat16);
 }
 
-// Two blocks of two layers in bf16, and what `forward` does with them; a narrow layer and a head.
+// Two blocks of three layers in bf16, of which two read the same, and what `forward` does with them; a narrow layer and
+// a head.
 torch::jit::Module make_net(int64_t width, const std::string& forward) {
   torch::jit::Module net("Net");
   for (const char* name : {"one", "two"}) {
     torch::jit::Module block("Block");
     test::add_parameter(block, "up", {2 * width, width});
     test::add_parameter(block, "down", {2 * width, width});
+    test::add_parameter(block, "side", {width, width});
     test::add_parameter(block, "gate", {16, width});
     test::add_parameter(block, "bias", {2 * width});
     block.define(
         "def forward(self, x):\n    y = torch.tanh(torch.linear(x, self.up, self.bias))\n"
-        "    return torch.matmul(y, self.down) + torch.linear(x, self.gate).mean()\n");
+        "    z = torch.matmul(y, self.down) + torch.linear(x, self.side)\n"
+        "    return z * (1 + torch.linear(x, self.gate).mean(-1, keepdim=True))\n");
     net.register_module(name, block);
   }
   test::add_parameter(net, "head", {3 * width, width});
@@ -130,6 +134,29 @@ TEST_CASE("outputs and gradients of linear layers in fp8 follow the recipe", "[m
   }
 }
 
+TEST_CASE("layers in fp8 that read one input compute what each of them computes alone", "[model][fp8]") {
+  at::manual_seed(10);
+  const at::Tensor x = random({2, 5, 32}).requires_grad_(), bias = random({48}).requires_grad_();
+  const at::Tensor one = random({48, 32}).requires_grad_(), two = random({16, 32}).requires_grad_();
+  const std::vector<at::Tensor> upstream{random({2, 5, 48}, 0.01), random({2, 5, 16}, 0.01)};
+  for (const auto recipe : kRecipes) {
+    CAPTURE(static_cast<int>(recipe));
+    const layers::GemmOptions options{.writes_gradient = false, .fp8 = recipe};
+    const auto gradients = [&](const std::vector<at::Tensor>& outputs) {
+      return torch::autograd::grad(outputs, {x, one, two, bias}, upstream);
+    };
+    const std::vector<at::Tensor> alone{layers::fused_linear(x, one, bias, options),
+                                        layers::fused_linear(x, two, std::nullopt, options)};
+    const auto layout = units::WeightLayout::kOutIn;
+    const auto joined =
+        layers::fp8_linears(x, {{layers::weight_of(one, layout), bias}, {layers::weight_of(two, layout)}}, options);
+    REQUIRE(joined.size() == 2);
+    const auto expected = gradients(alone), got = gradients(joined);
+    for (size_t i = 0; i < 2; ++i) CHECK(joined[i].equal(alone[i]));
+    for (size_t i = 0; i < got.size(); ++i) CHECK(got[i].equal(expected[i]));
+  }
+}
+
 TEST_CASE("what fp8 cannot compute stays as it is", "[model][fp8]") {
   at::manual_seed(6);
   const layers::GemmOptions options{.sums_bias = false, .writes_gradient = false, .fp8 = Fp8Recipe::kRowwise};
@@ -148,10 +175,12 @@ TEST_CASE("wide layers other than heads compute in fp8, and the model says which
   const auto net = make_net(256, kForward);
   test::ModelRun run(net, {"Block"}, false, with_fp8(Fp8Recipe::kRowwise));
   CHECK(run.model->facts.fp8 ==
-        "fp8, rowwise: 4 of 7 linear layers compute in fp8; in bf16: 'head' (its output is read by no other layer), "
+        "fp8, rowwise: 6 of 9 linear layers compute in fp8; in bf16: 'head' (its output is read by no other layer), "
         "'one.gate', 'two.gate' (narrower than 256)");
   CHECK_THROWS_WITH(test::ModelRun(make_net(64, kForward), {"Block"}, false, with_fp8(Fp8Recipe::kRowwise)),
                     Contains("no layer of the model can compute in fp8") && Contains("narrower than 256"));
+  run.model->runnable->set_device(at::kCPU, at::kBFloat16);
+  CHECK(run.model->runnable->report_graphs().replaced["dslaunch::fp8_linears"] == 2);
   const auto without = test::ModelRun(net, {"Block"}).model->facts.fp8;
   CHECK(without.empty());
 }
@@ -171,6 +200,9 @@ TEST_CASE("a model in fp8 has the same step recomputed, and with gradients that 
       CHECK((plain.gradients.at(name) - gradient).norm().item<double>() <= 0.2 * gradient.norm().item<double>());
     }
     test::check_same(step_of(net, with_fp8(recipe), /*recomputes=*/true), plain);
+    auto casts_again = with_fp8(recipe);
+    casts_again.keeps_fp8_weights = false;
+    test::check_same(step_of(net, casts_again), plain);
     auto options = with_fp8(recipe);
     options.kernels.weight_gradient = options.kernels.bias_gradient = false;
     test::check_same(step_of(net, options), plain);

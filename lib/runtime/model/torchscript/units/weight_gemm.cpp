@@ -25,7 +25,7 @@ WeightGemm WeightGemm::detached() const {
 }
 
 at::Tensor WeightGemm::compute() const {
-  if (in_fp8_) return device::multiply(*in_fp8_);
+  if (in_fp8_) return device::multiply(*in_fp8_, gemms_);
   const auto [left, right] = matrices();
   if (at::GradMode::is_enabled() || !gemms_ || !device::is_tunable({left, right})) return left.mm(right);
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
@@ -34,7 +34,7 @@ at::Tensor WeightGemm::compute() const {
 }
 
 void WeightGemm::add_to(const GradientDestination& destination) const {
-  if (in_fp8_) return device::multiply(*in_fp8_, destination.sum, /*adds=*/!destination.is_empty);
+  if (in_fp8_) return device::multiply(*in_fp8_, destination.sum, /*adds=*/!destination.is_empty, gemms_);
   const at::NoGradGuard no_grad;
   const auto [left, right] = matrices();
   device::multiply({left, right}, destination.sum, gemms_, /*adds=*/!destination.is_empty);

@@ -26,8 +26,10 @@ class WeightGemm {
       : input_(std::move(input)), upstream_(std::move(upstream)), layout_(layout), gemms_(std::move(gemms)) {}
 
   // Of a layer in bf16 whose GEMMs compute in fp8: both transposed, [in, rows] and [out, rows].
-  WeightGemm(device::Fp8Matrix input, device::Fp8Matrix upstream, WeightLayout layout)
-      : layout_(layout), in_fp8_(in_layout({std::move(input), std::move(upstream)}, layout)) {}
+  WeightGemm(device::Fp8Matrix input, device::Fp8Matrix upstream, WeightLayout layout, device::GemmCachePtr gemms)
+      : layout_(layout),
+        gemms_(std::move(gemms)),
+        in_fp8_(in_layout({std::move(input), std::move(upstream)}, layout)) {}
 
   at::ScalarType factors() const { return in_fp8_ ? at::kBFloat16 : upstream_.scalar_type(); }
   // As autograd computes it for PyTorch's operators, so on the CPU the same bits.
