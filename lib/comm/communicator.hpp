@@ -86,6 +86,8 @@ class Communicator {
   virtual void wait_until(const std::function<bool()>& is_reached) = 0;
   // Any thread, idempotent, does not block: pending and later calls throw PeerError with this reason.
   virtual void abort(const std::string& reason) = 0;
+  // How small sums and gathers travel, for a report, as a clause; empty: as all others do.
+  virtual std::string small_sums() const { return {}; }
   // Any thread; takes no lock that is held for long. Empty for a backend that never waits for other ranks.
   virtual CallState calls() const { return {}; }
 };
@@ -96,6 +98,9 @@ struct CommunicatorOptions {
   int device = -1;                                    // CUDA device index for NCCL; -1 for host memory
   std::string host = "127.0.0.1";                     // address of this rank that peers can reach (Gloo)
   std::chrono::milliseconds timeout{30 * 60 * 1000};  // of one collective
+  // On devices of one host: small sums and gathers go through memory that the members map (nccl/peer_memory.hpp), with
+  // other roundings than NCCL's. Those that a CUDA graph has captured are replayed in order with all others.
+  bool uses_peer_memory = false;
 };
 
 // Backends are in modules that are loaded on demand (RTLD_LOCAL, Gloo's with RTLD_DEEPBIND too). A size of 1 gets a

@@ -133,6 +133,9 @@ void bench_block_codes(double copy_gb_per_s);
 void test_fp8_cast();
 void bench_fp8_cast(double copy_gb_per_s);
 
+// peer_all_reduce_test.cu
+void test_peer_all_reduce();
+
 // layer_kernels_test.cu
 void test_layer_kernels();
 void bench_layer_kernels(double copy_gb_per_s);

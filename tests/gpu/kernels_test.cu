@@ -386,6 +386,7 @@ void run_tests() {
   }
   test_block_codes();
   test_fp8_cast();
+  test_peer_all_reduce();
   test_layer_kernels();
   test_clip_factor(25.0, 2.0, 1.0, 5.0, static_cast<float>(2.0 / (5.0 + 1e-6)));
   test_clip_factor(25.0, 6.0, 1.0, 5.0, 1.0F);

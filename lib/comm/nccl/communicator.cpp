@@ -48,6 +48,10 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : ncclMax;
 }
 
+ncclResult_t as_nccl(cudaError_t result) {
+  return result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
 bool is_in_progress(ncclResult_t result) {
   return result == ncclInProgress;
 }
@@ -77,6 +81,7 @@ NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options, rendezvou
     counters_ = std::make_unique<StreamCounters>();
     collective_timeout_ = std::make_unique<CollectiveTimeout>(
         options_.timeout, [this](const std::string& message) { abort_flag_->trip(message); });
+    if (options_.uses_peer_memory) peers_ = std::make_unique<PeerMemory>();
     set_up(store, Deadline::after(options_.timeout));
   } catch (...) {
     release();
@@ -96,11 +101,13 @@ void NcclCommunicator::release() {
   collective_timeout_.reset();
   abort_flag_->disarm();
   if (aborting_.joinable()) aborting_.join();
+  if (handle_ && are_connected_ && !abort_flag_->tripped()) wait_for_peers();
   if (handle_) {
     bool flushed = !abort_flag_->tripped() && flush();
     flushed ? ::ncclCommDestroy(handle_) : ::ncclCommAbort(handle_);
     handle_ = nullptr;
   }
+  peers_.reset();
   if (barrier_token_) ::cudaFree(barrier_token_);
   if (greeting_) ::cudaFree(greeting_);
   if (event_) ::cudaEventDestroy(event_);
@@ -118,7 +125,8 @@ bool NcclCommunicator::flush() {
 
 void NcclCommunicator::set_up(rendezvous::Store& store, Deadline deadline) {
   std::string what = fmt::format("setting up NCCL for group '{}'", options_.name);
-  std::string key = fresh_key_prefix(options_, store, deadline) + "/nccl_id";
+  const std::string prefix = fresh_key_prefix(options_, store, deadline);
+  const std::string key = prefix + "/nccl_id";
   ncclUniqueId id;
   if (options_.rank == 0) {
     if (auto result = ::ncclGetUniqueId(&id); result != ncclSuccess) wait_until_issued(result, what, deadline);
@@ -137,6 +145,25 @@ void NcclCommunicator::set_up(rendezvous::Store& store, Deadline deadline) {
   }
   abort_flag_->set_abort_action([this] { abort_in_background(); });
   wait_until_issued(result, what, deadline);
+  if (peers_) connect_peers(prefix, store, deadline);
+}
+
+void NcclCommunicator::connect_peers(const std::string& key_prefix, rendezvous::Store& store, Deadline deadline) {
+  const auto connected = peers_->connect(options_, key_prefix, store, deadline);
+  are_connected_ = connected.ok();
+  small_sums_ = connected.ok() ? "through memory that the GPUs map" : "by NCCL: " + connected.error();
+}
+
+// No member frees memory that another still reads or writes.
+void NcclCommunicator::wait_for_peers() {
+  const auto deadline = Deadline::after(kMaxFlush);
+  const auto result = ::ncclAllReduce(barrier_token_, barrier_token_, 1, ncclUint8, ncclMax, handle_, stream());
+  if (result != ncclSuccess && !is_in_progress(result)) return;
+  while (is_in_progress(asynchronous_state()) && !deadline.passed()) std::this_thread::sleep_for(kPollInterval);
+  if (::cudaEventRecord(event_, stream()) != cudaSuccess) return;
+  while (::cudaEventQuery(event_) == cudaErrorNotReady && !deadline.passed() && !abort_flag_->tripped()) {
+    std::this_thread::sleep_for(kPollInterval);
+  }
 }
 
 cudaStream_t NcclCommunicator::stream() const {
@@ -145,6 +172,7 @@ cudaStream_t NcclCommunicator::stream() const {
 
 // Runs under the flag's lock and must not block: NCCL's abort blocks for as long as its kernels need to exit.
 void NcclCommunicator::abort_in_background() {
+  if (peers_) peers_->abort();
   aborting_ = std::thread([this] {
     ::cudaSetDevice(options_.device);
     // If the issuing thread does not release the lock, it is stuck in a kernel launch that only the abort can end.
@@ -222,6 +250,7 @@ void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqu
 
 void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
   enqueue("all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+    if (are_connected_ && peers_->takes_sum(buffer, op)) return as_nccl(peers_->all_reduce(buffer, on));
     return ::ncclAllReduce(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), nccl_op(op), comm, on);
   });
 }
@@ -236,6 +265,7 @@ void NcclCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
 void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_all_gather(in, out, options_.size);
   enqueue("all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
+    if (are_connected_ && peers_->takes_gather(in)) return as_nccl(peers_->all_gather(in, out, on));
     return ::ncclAllGather(in.data, out.data, in.count, nccl_type(in.dtype), comm, on);
   });
 }
@@ -357,7 +387,8 @@ void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::
     try {
       if (is_reached()) break;
     } catch (const std::exception&) {
-      check(what);  // an abort may surface as a device error
+      // An abort, or the end of a member whose memory is mapped, may surface as a device error.
+      if (abort_flag_->wait_until_tripped(kPeerLossDelay)) check(what);
       throw;
     }
     if (round < kSpins) continue;

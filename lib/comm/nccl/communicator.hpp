@@ -18,6 +18,7 @@
 #include "comm/abort_flag.hpp"
 #include "comm/collective_timeout.hpp"
 #include "comm/communicator.hpp"
+#include "comm/nccl/peer_memory.hpp"
 #include "comm/nccl/stream_counters.hpp"
 
 namespace dslaunch::comm {
@@ -40,10 +41,12 @@ class NcclCommunicator final : public Communicator {
   void wait_for_completion() override;
   void wait_until(const std::function<bool()>& is_reached) override;
   void abort(const std::string& reason) override { abort_flag_->trip(reason); }
+  std::string small_sums() const override { return small_sums_; }
   CallState calls() const override;
 
  private:
   void set_up(rendezvous::Store& store, Deadline deadline);
+  void connect_peers(const std::string& key_prefix, rendezvous::Store& store, Deadline deadline);
   template <class Enqueue>
   void enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call);
   template <class Enqueue>
@@ -57,6 +60,7 @@ class NcclCommunicator final : public Communicator {
   void abort_in_background();
   void release();
   bool flush();
+  void wait_for_peers();
   cudaStream_t stream() const;
 
   const CommunicatorOptions options_;
@@ -69,9 +73,12 @@ class NcclCommunicator final : public Communicator {
 
   // Owned by the thread that issues collectives.
   cudaEvent_t event_ = nullptr;
-  void* barrier_token_ = nullptr;  // one byte on the device
-  void* greeting_ = nullptr;       // the same, received from every peer
-  std::set<int> connected_;        // members that an exchange has been with
+  void* barrier_token_ = nullptr;      // one byte on the device
+  void* greeting_ = nullptr;           // the same, received from every peer
+  std::set<int> connected_;            // members that an exchange has been with
+  std::unique_ptr<PeerMemory> peers_;  // null: all goes through NCCL. Set before an abort can happen
+  bool are_connected_ = false;         // the peers
+  std::string small_sums_;
   std::unique_ptr<StreamCounters> counters_;
 
   std::atomic<uint64_t> last_call_{0};  // incremented by the issuing thread only
