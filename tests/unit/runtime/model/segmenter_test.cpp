@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "autograd_nodes.hpp"
@@ -190,6 +191,26 @@ TEST_CASE("segmenter: usual chains become one region and compute the same, in fp
     check_same(source, inputs_of(sizes, at::kDouble), 1, is_cast ? 1e-5 : 1e-10);
     check_same(source, inputs_of(sizes, at::kFloat), 1, 1e-4);
     check_same(source, inputs_of(sizes, at::kBFloat16), 1, 0.06);
+  }
+}
+
+TEST_CASE("segmenter: pieces become slices only where operators of regions alone read them") {
+  for (const auto& [cut, rest, cuts] :
+       {std::tuple{"chunk(2, -1)", "", 0}, std::tuple{"split(5, -1)", "", 0},
+        std::tuple{"split_with_sizes([5, 5], -1)", "", 0},
+        std::tuple{"chunk(2, -1)", " + gate.cumsum(-1)", 1},       // read by another operator
+        std::tuple{"chunk(2, -1)", " + gate.clone().mul_(2)", 1},  // likewise
+        std::tuple{"chunk(2, 1)", "", 1}}) {                       // another dim
+    INFO(cut << rest);
+    const auto source = std::string("def forward(self, x):\n    gate, up = x.") + cut +
+                        "\n    return torch.silu(gate) * up" + rest + "\n";
+    auto fused = module_of(source);
+    fuse_regions(fused);
+    const auto* block = fused.get_method("forward").graph()->block();
+    CHECK(count(block, "aten::chunk") + count(block, "aten::split") + count(block, "aten::split_with_sizes") == cuts);
+    auto plain = module_of(source);
+    const auto inputs = inputs_of({{3, 4, 10}}, at::kDouble);
+    check_equal(results(fused, inputs), results(plain, inputs), 1e-12);
   }
 }
 
