@@ -171,14 +171,15 @@ void StepBatch::run() {
 }
 
 void StepBatch::work() {
-  at::Tensor logits = forward_.step(state_).to(at::kFloat);
+  at::Tensor logits = forward_.step(state_);
+  if (sampling_.draws || sampling_.penalizes) logits = logits.to(at::kFloat);  // the largest is the same without
   if (num_classes_ > 0 && num_classes_ < logits.size(1)) logits = logits.narrow(1, 0, num_classes_);
   if (sampling_.penalizes && !sampling_.seen.defined()) {
     sampling_.seen = at::zeros(logits.sizes(), logits.options().dtype(at::kBool));
     note_seen();
   }
   tokens_.copy_(choose_tokens(logits, sampling_));
-  state_.ids.copy_(tokens_.clamp_min(0));
+  at::clamp_min_out(state_.ids, tokens_, 0);
   state_.positions.add_(1);
   if (sampling_.penalizes) sampling_.seen.scatter_(1, state_.ids.unsqueeze(1), true);
 }
