@@ -147,6 +147,10 @@ class Generation {
     InferReport report = session_.report();
     report.weight_bytes = model_.model().weight_bytes();
     report.weight_types = model_.model().weight_types();
+    if (const auto* ranks = model_.model().source().tensor_ranks) {
+      report.tensor_ranks = ranks->size();
+      report.small_sums = ranks->small_sums();
+    }
     report.cache_bytes = decoder_->peak_cache_bytes();
     if (!model_.device().is_cpu()) {
       report.peak_bytes = read_device_memory(model_.device()).peak_allocated;

@@ -15,6 +15,7 @@
 #include "runtime/engine/setup/initial_values.hpp"
 #include "runtime/engine/setup/pretrained_values.hpp"
 #include "runtime/model/torchscript/load_script_model.hpp"
+#include "runtime/state/local_slice_layout.hpp"
 #include "runtime/state/mask_minimum.hpp"
 #include "runtime/state/model_metadata.hpp"
 #include "runtime/state/write_buffer.hpp"
@@ -58,9 +59,11 @@ class LoadedModel : public InferModel {
     setup::FileVerification({file_}).finish();
     auto passes = inference_passes(source.dtype.value_or(at::kFloat));
     if (source.device.is_cuda()) passes.kernel_library = source.kernels;
-    model_ = source.predicts_tokens
-                 ? model::torchscript::load_token_model(file_, passes, /*keeps_units=*/!source.nvme_path.empty())
-                 : model::torchscript::load_script_model(file_, {}, passes);
+    const auto tensor = tensor_options(source);
+    model_ = source.predicts_tokens ? model::torchscript::load_token_model(
+                                          file_, passes, /*keeps_units=*/!source.nvme_path.empty(), tensor)
+                                    : model::torchscript::load_script_model(file_, {}, passes, tensor);
+    if (tensor.is_on()) use_tensor_ranks();
     hugging_face_ = read_hugging_face_facts(read_model_metadata(file_).text, file_);
   }
 
@@ -107,6 +110,18 @@ class LoadedModel : public InferModel {
   const ParameterTable& table() const { return model_->facts.table; }
 
  private:
+  static model::placement::TensorParallelOptions tensor_options(const ModelSource& source) {
+    if (source.tensor_ranks == nullptr) return {};
+    return {.size = source.tensor_ranks->size(), .rank = source.tensor_ranks->rank(), .overlap = false};
+  }
+
+  void use_tensor_ranks() {
+    model_->runnable->set_tensor_group(*source_.tensor_ranks);
+    const auto& placements = model_->facts.placements;
+    log::info("{}", placements->summary());
+    for (const auto& line : placements->whole_lines()) log::debug("{}", line);
+  }
+
   at::ScalarType dtype_of(at::ScalarType own) const {
     return at::isFloatingType(own) ? source_.dtype.value_or(own) : own;
   }
@@ -220,8 +235,11 @@ class CheckpointModel final : public LoadedModel {
     }
     take_parameters(
         [this](size_t parameter, int64_t begin, const at::Tensor& out) {
-          const std::string& name = table().parameters[parameter].name;
-          reader_->read_into(name, reader_->has(name, "frozen") ? "frozen" : "master", begin, out);
+          const auto& info = table().parameters[parameter];
+          const char* state = reader_->has(info.name, "frozen") ? "frozen" : "master";
+          LocalSliceLayout(info).read(begin, out, [&](int64_t first, const at::Tensor& part) {
+            reader_->read_into(info.name, state, first, part);
+          });
         },
         [this] { reader_->drop_pages(); });
   }

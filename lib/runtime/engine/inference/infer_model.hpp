@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/communicator.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 #include "runtime/model/interface/graph_pass_options.hpp"
 #include "runtime/model/interface/model.hpp"
@@ -31,6 +32,9 @@ struct ModelSource {
   std::optional<at::ScalarType> dtype = {};  // empty: the types of the file
   // Weights of linear layers are kept in few bits. With `predicts_tokens`, without `nvme_path`. Empty: in `dtype`.
   std::optional<model::WeightType> weight_type = {};
+  // Of the ranks that share the GEMMs of the model, which all open it; this one's group. With all weights in memory, in
+  // `dtype`. Null: one rank has all of it.
+  comm::Communicator* tensor_ranks = nullptr;
   // Forward is cut to what predicts tokens, where that can be done (load_token_model).
   bool predicts_tokens = true;
   // How messages name these options; empty: the command or config has no such option.

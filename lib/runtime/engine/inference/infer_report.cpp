@@ -69,6 +69,8 @@ nlohmann::json as_json(const InferReport& report) {
             {"rest", rest_of(report)},
             {"peak", report.peak_bytes}}},
           {"weight_types", report.weight_types},
+          {"tensor_ranks", report.tensor_ranks},
+          {"small_sums", report.small_sums},
           {"cache", report.cache},
           {"steps", report.steps}};
 }
@@ -89,6 +91,10 @@ std::string as_text(const InferReport& report) {
     text += fmt::format("\na step reads {}: {:.0f}% of the {}/s that copies read and write",
                         format_bytes(bytes_of_step(report)), 100 * share,
                         format_bytes(static_cast<int64_t>(report.memory_rate)));
+  }
+  if (report.tensor_ranks > 1) {
+    text += fmt::format("\n{} tensor ranks{}", report.tensor_ranks,
+                        report.small_sums.empty() ? "" : "; small sums " + report.small_sums);
   }
   text += fmt::format("\nmemory at most {}: weights {}{}, cache {}, rest {}\ncache: {}\n",
                       format_bytes(report.peak_bytes), format_bytes(report.weight_bytes),

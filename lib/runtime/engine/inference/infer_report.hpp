@@ -20,9 +20,11 @@ struct InferReport {
   int64_t weight_bytes = 0, cache_bytes = 0;  // the cache: at most
   std::string weight_types;                   // "bf16", "int8, bf16"; empty: not known
   int64_t peak_bytes = 0;                     // of the process on the host, or of the device
-  std::string steps = "off";                  // "on the device", "captured" (as a CUDA graph), "off"
-  std::string kernels;                        // of a step, as a table; empty: not profiled
-  std::string cache;                          // "on", or why it is off
+  int tensor_ranks = 1;
+  std::string small_sums = {};  // of tensor ranks (Communicator::small_sums); empty: as all others
+  std::string steps = "off";    // "on the device", "captured" (as a CUDA graph), "off"
+  std::string kernels;          // of a step, as a table; empty: not profiled
+  std::string cache;            // "on", or why it is off
 };
 
 // The smallest value of which at least the share `quantile` of `values` are not larger; 0 without values.

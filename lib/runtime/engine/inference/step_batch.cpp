@@ -187,7 +187,7 @@ void StepBatch::work() {
 std::vector<int64_t> StepBatch::take() {
   DSL_CHECK(in_flight_ > 0, "a step is in flight");
   const Slot& slot = *slots_[first_];
-  if (slot.done) slot.done->synchronize();
+  if (slot.done && !forward_.wait_until([&] { return slot.done->query(); })) slot.done->synchronize();
   first_ = (first_ + 1) % slots_.size();
   in_flight_ -= 1;
   const auto* token = slot.tokens.const_data_ptr<int64_t>();

@@ -185,7 +185,7 @@ class Planner {
     Value* rows = graph_->addInput()->setType(c10::TensorType::get());
     Value* logits = graph_->outputs()[0];
     Node* head = logits->node();
-    while (operators::traits(head->kind()).elementwise || head->kind() == c10::aten::to) {
+    while (operators::traits(head->kind()).elementwise || head->kind() == c10::aten::to || joins_classes(head)) {
       if (head->inputs().empty() || !reads_tokens(head->input(0))) break;
       const auto is_of_positions = [this](const Value* input) { return is_tensor(input) && knows_sizes(input); };
       if (std::count_if(head->inputs().begin(), head->inputs().end(), is_of_positions) != 1) break;
@@ -200,6 +200,14 @@ class Planner {
       graph_->eraseOutput(0);
       graph_->registerOutput(some);
     }
+  }
+
+  // Whether it gathers what tensor ranks have of the last dim.
+  static bool joins_classes(const Node* node) {
+    static const auto kind = c10::Symbol::fromQualString("dslaunch::gather_from_tensor_group");
+    if (node->kind() != kind) return false;
+    const auto dim = torch::jit::toIValue(node->input(1));
+    return dim && (dim->toInt() == -1 || dim->toInt() == 2);
   }
 
   Value* selected(Value* value, Value* rows) {

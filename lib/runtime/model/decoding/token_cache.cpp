@@ -97,12 +97,14 @@ c10::IValue attribute(const Value* value, const torch::jit::Module& module) {
 // some experts, as tokens choose them.
 int64_t bytes_of_weights(Graph& graph, const torch::jit::Module& module) {
   static const auto grouped = c10::Symbol::fromQualString("aten::_grouped_mm");
+  static const auto embedding_of_slice = c10::Symbol::fromQualString("dslaunch::embedding_of_slice");
   if (graph::any_node(graph.block(), [](const Node* node) { return node->kind() == grouped; })) return 0;
   std::map<const void*, int64_t> bytes;  // by address: a tied table is read once
   graph::for_each_node(graph.block(), [&](const Node* node) {
     for (const Value* input : node->inputs()) {
       if (const auto weight = quantized_weight_of(input)) bytes[weight.get()] = weight->bytes();
-      const bool is_looked_up = node->kind() == c10::aten::embedding && input == node->input(0);
+      const bool looks_up = node->kind() == c10::aten::embedding || node->kind() == embedding_of_slice;
+      const bool is_looked_up = looks_up && input == node->input(0);
       if (is_looked_up || !is_tensor(input) || input->node()->kind() != c10::prim::GetAttr) continue;
       const c10::IValue value = attribute(input, module);
       if (!value.isTensor() || !value.toTensor().defined()) continue;
@@ -200,7 +202,9 @@ class TokenCache final : public CachedForward {
 
   at::Tensor append(const std::vector<Piece>& pieces) override {
     const at::NoGradGuard no_grad;
-    return with_parameters([&] { return run(tokens_, pieces); }).toTensor()[0];
+    const auto logits = with_parameters([&] { return run(tokens_, pieces); }).toTensor()[0];
+    if (model_.wait) model_.wait(nullptr);
+    return logits;
   }
 
   int64_t peak_bytes() const override { return cache_.peak_bytes(); }
@@ -215,6 +219,10 @@ class TokenCache final : public CachedForward {
   }
 
   Result<> can_step() const override { return steps_; }
+  bool wait_until(const std::function<bool()>& is_reached) override {
+    if (model_.wait) model_.wait(is_reached);
+    return model_.wait != nullptr;
+  }
 
   int64_t extend(const std::vector<int>& texts) override {
     int64_t longest = 0;

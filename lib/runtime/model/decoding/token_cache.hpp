@@ -23,6 +23,9 @@ struct CachedModel {
   WithParameters with_parameters;
   // Makes a final graph one that runs faster on the device, with the same results; may be empty.
   std::function<void(torch::jit::Block*)> fuse;
+  // Of a model that tensor ranks share: waits until `is_reached` (null: for all that is enqueued), and throws what ends
+  // the ranks meanwhile. Empty: one rank.
+  std::function<void(const std::function<bool()>& is_reached)> wait = {};
 };
 
 // Error: why tokens cannot be kept, as a clause: an operator that mixes positions, or logits that differ from those of

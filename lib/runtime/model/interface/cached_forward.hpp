@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/error.hpp"
@@ -63,6 +64,9 @@ class CachedForward {
     at::Tensor ids, positions;  // int64 [texts]
     at::Tensor page_table;      // int32 [texts, pages]
   };
+  // Of a model that tensor ranks share: waits for a point in the work of steps, and throws what ends the ranks
+  // meanwhile. False: it has not waited.
+  virtual bool wait_until([[maybe_unused]] const std::function<bool()>& is_reached) { return false; }
   // The logits behind each token: [texts, classes].
   virtual at::Tensor step([[maybe_unused]] const Step& step) { return {}; }
 };

@@ -14,4 +14,8 @@ void apply_placements(placement::ModelPlan& plan, const TensorGroupPtr& group, P
 // The graph of one plan alone, in place.
 void edit_graph(placement::GraphPlan& plan, const TensorGroupPtr& group);
 
+// Of a graph that never runs backward: without what only backward needs, and sums in place where nothing else reads
+// what is summed.
+void drop_backward(torch::jit::Graph& graph);
+
 }  // namespace dslaunch::runtime::model::tensor_parallel

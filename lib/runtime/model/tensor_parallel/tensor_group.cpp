@@ -56,6 +56,20 @@ at::Tensor TensorGroup::all_reduce(const at::Tensor& tensor) {
   return out;
 }
 
+at::Tensor TensorGroup::sum_in_place(const at::Tensor& tensor) {
+  if (!tensor.is_contiguous() || tensor.scalar_type() == at::kDouble) return all_reduce(tensor);
+  communicate([&](comm::Communicator& ranks) { ranks.all_reduce(buffer_of(tensor), comm::ReduceOp::kSum); });
+  return tensor;
+}
+
+void TensorGroup::wait_until(const std::function<bool()>& is_reached) {
+  communicate([&](comm::Communicator& ranks) { ranks.wait_until(is_reached); });
+}
+
+void TensorGroup::wait_for_completion() {
+  communicate([](comm::Communicator& ranks) { ranks.wait_for_completion(); });
+}
+
 void TensorGroup::overlap(at::Device device) {
   streams_.emplace(device, /*overlaps=*/true);
 }

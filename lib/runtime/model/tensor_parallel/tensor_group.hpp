@@ -32,6 +32,8 @@ class TensorGroup : public torch::CustomClassHolder {
 
   // The sum over the ranks, the same bits on all of them. A new tensor.
   virtual at::Tensor all_reduce(const at::Tensor& tensor);
+  // The same in place of a tensor that nothing else reads; returns it, or a new one where it cannot be written to.
+  at::Tensor sum_in_place(const at::Tensor& tensor);
   // The rank's positions of the sum over the ranks, along `dim`. A new tensor.
   virtual at::Tensor reduce_scatter(const at::Tensor& tensor, int64_t dim);
   // From now on backward sums gradients of whole values beside other work: on the device in a stream of its own, in
@@ -50,6 +52,10 @@ class TensorGroup : public torch::CustomClassHolder {
   at::Tensor all_gather(const at::Tensor& part, int64_t dim, const Layout& layout);
   // [ranks, ...]: the tensors of all ranks, which have one shape.
   virtual at::Tensor stacked(const at::Tensor& tensor);
+
+  // The host waits until `is_reached`, or for all that is enqueued; throws what ends the ranks meanwhile.
+  void wait_until(const std::function<bool()>& is_reached);
+  void wait_for_completion();
 
   // After a run of a graph has thrown: rethrows the error of a collective that has ended it, which TorchScript's
   // interpreter replaces by one of its own.

@@ -199,6 +199,12 @@ Operation run_reduce(const Node* node) {
   };
 }
 
+Operation run_reduce_in_place(const Node* node) {
+  return [group = tensor_group_of(node)](Stack& stack) {
+    torch::jit::push(stack, group->sum_in_place(torch::jit::pop(stack).toTensor()));
+  };
+}
+
 Operation run_gather(const Node* node) {
   return [group = tensor_group_of(node)](Stack& stack) {
     const auto [part, dim, layout] = pop_cut(stack);
@@ -292,6 +298,7 @@ torch::jit::Operator declared(const std::string& schema, Operation (*run)(const 
 const torch::jit::RegisterOperators kRegistration({
     declared("dslaunch::copy_to_tensor_group(Tensor(a) whole) -> Tensor(a)", run_copy),
     declared("dslaunch::reduce_from_tensor_group(Tensor partial) -> Tensor", run_reduce),
+    declared("dslaunch::reduce_in_tensor_group(Tensor partial) -> Tensor", run_reduce_in_place),
     declared("dslaunch::gather_from_tensor_group(Tensor part, int dim, int[] layout) -> Tensor", run_gather),
     declared("dslaunch::own_slice(Tensor(a) whole, int dim, int[] layout) -> Tensor(a)", run_own_slice),
     declared("dslaunch::reduce_to_positions(Tensor partial, int dim) -> Tensor", run_to_positions<reduce_to_positions>),

@@ -28,6 +28,9 @@ bool is_reduced_in_backward(const at::Tensor& value);
 inline constexpr char kReduceOperator[] = "dslaunch::reduce_from_tensor_group";
 at::Tensor reduce_from_tensor_group(const at::Tensor& partial, const TensorGroupPtr& group);
 
+// The same without backward, in place of a new tensor that nothing else reads.
+inline constexpr char kReduceInPlaceOperator[] = "dslaunch::reduce_in_tensor_group";
+
 // Sharded to whole: backward takes the rank's part of the gradient.
 inline constexpr char kGatherOperator[] = "dslaunch::gather_from_tensor_group";
 at::Tensor gather_from_tensor_group(const at::Tensor& part, int64_t dim, const Layout& layout,

@@ -1,5 +1,6 @@
 #include "runtime/model/torchscript/load_script_model.hpp"
 
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
@@ -154,6 +155,19 @@ Result<TokenFacts> cut_to_tokens(const Module& module, const TokenOptions& optio
   return TokenFacts{.has_encoder = inputs.size() > 1};
 }
 
+// What a split of a forward of tokens is planned with.
+std::vector<RecordedInput> recorded_tokens(const std::vector<std::string>& names,
+                                           const std::vector<RecordedInput>& recorded) {
+  constexpr int64_t kLength = 16;  // of what the file does not record
+  std::vector<RecordedInput> out;
+  for (const auto& name : names) {
+    const auto own = std::find_if(recorded.begin(), recorded.end(),
+                                  [&](const auto& input) { return input.name == name && input.shape.size() == 1; });
+    out.push_back(own == recorded.end() ? RecordedInput{name, "int64", {kLength}} : *own);
+  }
+  return out;
+}
+
 struct SplitModel {
   std::optional<PlacementReport> report;
   tensor_parallel::TensorGroupPtr group;
@@ -163,10 +177,10 @@ struct SplitModel {
 
 // Makes the module and its table those of one tensor rank.
 SplitModel split_among_ranks(const Module& module, const std::vector<graph::UnitCandidate>& units,
-                             const ModelMetadata& metadata, const placement::TensorParallelOptions& tensor,
+                             const std::vector<RecordedInput>& inputs, const placement::TensorParallelOptions& tensor,
                              ParameterBinding& binding) {
   if (!tensor.is_on()) return {};
-  auto plan = placement::plan_placements({module, units, binding.table, binding.locations, metadata.inputs}, tensor);
+  auto plan = placement::plan_placements({module, units, binding.table, binding.locations, inputs}, tensor);
   auto group = c10::make_intrusive<tensor_parallel::TensorGroup>(tensor.rank, tensor.size);
   const auto probe = std::make_shared<tensor_parallel::Probe>(plan, binding.table, binding.locations, tensor.probe);
   tensor_parallel::apply_placements(plan, group, binding.table);
@@ -193,7 +207,11 @@ std::unique_ptr<Model> load(const ScriptFile& file, const std::vector<std::strin
   auto inputs = signature_of(module);
   auto candidates = graph::find_unit_candidates(module, unit_names);
   if (tensor.is_on() && stages == nullptr) candidates = placement::units_of_split_model(module, std::move(candidates));
-  auto split = split_among_ranks(module, candidates, metadata, tensor, binding);
+  const auto split_inputs = token_inputs.empty() ? metadata.inputs : recorded_tokens(token_inputs, metadata.inputs);
+  auto split = split_among_ranks(module, candidates, split_inputs, tensor, binding);
+  if (split.group && !token_inputs.empty()) {
+    tensor_parallel::drop_backward(*torch::jit::toGraphFunction(module.get_method("forward").function()).graph());
+  }
   std::optional<ModelStage> stage;
   if (stages != nullptr) {
     stage = cut_to_stage({module, candidates, passes.compute_dtype, split.flat ? &*split.flat : nullptr}, *stages,
@@ -251,9 +269,10 @@ std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vect
   return load(file, unit_names, passes, nullptr, tensor);
 }
 
-std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassOptions& passes, bool keeps_units) {
+std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassOptions& passes, bool keeps_units,
+                                        const placement::TensorParallelOptions& tensor) {
   const TokenOptions options{keeps_units};
-  return load(file, {}, passes, nullptr, /*tensor=*/{}, &options);
+  return load(file, {}, passes, nullptr, tensor, &options);
 }
 
 std::unique_ptr<Model> load_script_stage(const ScriptFile& file, const std::vector<std::string>& unit_names,

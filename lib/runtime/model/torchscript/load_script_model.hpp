@@ -22,8 +22,10 @@ std::unique_ptr<Model> load_script_model(const ScriptFile& file, const std::vect
 
 // To predict tokens, not to train: its forward takes ids and returns logits (ModelFacts::tokens), cut out of that of
 // the file (decoding/token_forward.hpp). Where it cannot be cut, it stays as in the file, and the facts say why.
-// `keeps_units`: blocks stay units, which get their parameters when they run; else the root gets all.
-std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassOptions& passes, bool keeps_units);
+// `keeps_units`: blocks stay units, which get their parameters when they run; else the root gets all. `tensor`: as of
+// load_script_model(), without `keeps_units`.
+std::unique_ptr<Model> load_token_model(const ScriptFile& file, const GraphPassOptions& passes, bool keeps_units,
+                                        const placement::TensorParallelOptions& tensor = {});
 
 // One stage of a pipeline: its part of the graph, and of the parameters and buffers those that it reads. The others
 // stay in the file. Ranks that pass the same file and options, apart from the stage, get the same plan

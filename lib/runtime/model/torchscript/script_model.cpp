@@ -127,8 +127,7 @@ StageOutput ScriptModel::run_stage(const std::vector<at::Tensor>& inputs, const 
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    interception_.throw_failure();
-    if (group_) group_->throw_failure();
+    throw_failure();
     refuse_inputs(inputs, carried, error);
   }
   rewrites::drop_history(traced_state_);
@@ -147,8 +146,18 @@ Result<std::unique_ptr<CachedForward>> ScriptModel::make_cached_forward(const Ca
   if (!blocks_.empty()) return Failure{"its units get their parameters one after the other"};
   decoding::CachedModel model{module_, {forward.graph()->copy(), token_inputs_}, device_, vocabulary, {}};
   model.with_parameters = [this](const std::function<c10::IValue()>& body) {
-    return interception_.call(root_, {}, [&](const torch::jit::Stack&) { return body(); });
+    try {
+      return interception_.call(root_, {}, [&](const torch::jit::Stack&) { return body(); });
+    } catch (const std::exception&) {
+      throw_failure();
+      throw;
+    }
   };
+  if (group_) {
+    model.wait = [this](const std::function<bool()>& is_reached) {
+      is_reached ? group_->wait_until(is_reached) : group_->wait_for_completion();
+    };
+  }
   if (pass_options_.kernel_library) {
     auto services = c10::make_intrusive<fusion::FusionServices>();
     services->kernels = pass_options_.kernel_library;
@@ -177,6 +186,12 @@ Result<QuantizedLayers> ScriptModel::quantize_layers(WeightType type, const Para
   };
   auto& forward = torch::jit::toGraphFunction(module_.get_method("forward").function());
   return decoding::quantize_layers(*forward.graph(), module_._ivalue(), table, parameter_at, type);
+}
+
+// TorchScript makes exceptions that leave a graph its own.
+void ScriptModel::throw_failure() {
+  interception_.throw_failure();
+  if (group_) group_->throw_failure();
 }
 
 void ScriptModel::refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,

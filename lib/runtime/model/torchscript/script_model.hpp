@@ -54,6 +54,7 @@ class ScriptModel : public RunnableModel {
   Result<QuantizedLayers> quantize_layers(WeightType type, const ParameterTable& table) override;
 
  private:
+  void throw_failure();
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const CarriedValues& carried,
                                   const std::exception& error) const;
 
