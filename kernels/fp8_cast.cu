@@ -109,14 +109,23 @@ struct TileScales {
   float rows[kTileRows], columns[kTileColumns];
 };
 
+// By all threads of a warp.
+__device__ inline uint32_t tensor_maximum(const Fp8CastArguments& of) {
+  static_assert(kFp8MaximumSlots == 2 * kLanes);
+  if (of.noted == nullptr) return wants_tensor(of) ? *maxima_of(of).tensor : 0;
+  const uint32_t* own = of.noted + threadIdx.x % kLanes * kFp8SlotStride;
+  return __reduce_max_sync(0xffffffffU, max(own[0], own[kLanes * kFp8SlotStride]));
+}
+
 template <bool kE5m2>
 __device__ inline void load_scales(const Fp8CastArguments& of, size_t first_row, size_t first_column,
                                    TileScales& scales) {
   const Maxima maxima = maxima_of(of);
+  const uint32_t whole = tensor_maximum(of);
   const unsigned i = threadIdx.x;
   if (i < kTileRows && of.plain.values != nullptr) {
     const size_t row = min(first_row + i, of.rows - 1);
-    scales.rows[i] = scale_of<kE5m2>(of.plain.by_row ? maxima.rows[row] : *maxima.tensor, of.power_of_two);
+    scales.rows[i] = scale_of<kE5m2>(of.plain.by_row ? maxima.rows[row] : whole, of.power_of_two);
     const bool writes =
         of.plain.by_row ? blockIdx.x == 0 && first_row + i < of.rows : blockIdx.x == 0 && blockIdx.y == 0 && i == 0;
     if (writes) of.plain.inverse_scales[of.plain.by_row ? row : 0] = __frcp_rn(scales.rows[i]);
@@ -124,8 +133,7 @@ __device__ inline void load_scales(const Fp8CastArguments& of, size_t first_row,
   if (i >= kTileRows && i < kTileRows + kTileColumns && of.transposed.values != nullptr) {
     const unsigned k = i - kTileRows;
     const size_t column = min(first_column + k, of.columns - 1);
-    scales.columns[k] =
-        scale_of<kE5m2>(of.transposed.by_row ? maxima.columns[column] : *maxima.tensor, of.power_of_two);
+    scales.columns[k] = scale_of<kE5m2>(of.transposed.by_row ? maxima.columns[column] : whole, of.power_of_two);
     const bool writes = of.transposed.by_row ? blockIdx.y == 0 && first_column + k < of.columns
                                              : blockIdx.x == 0 && blockIdx.y == 0 && k == 0;
     if (writes) of.transposed.inverse_scales[of.transposed.by_row ? column : 0] = __frcp_rn(scales.columns[k]);
@@ -191,16 +199,22 @@ unsigned blocks_of(size_t count, size_t each) {
   return static_cast<unsigned>((count + each - 1) / each);
 }
 
-}  // namespace
-
-cudaError_t launch_fp8_cast(const Fp8CastArguments& arguments, cudaStream_t stream) {
+cudaError_t launch_maxima(const Fp8CastArguments& arguments, cudaStream_t stream) {
   const unsigned across = blocks_of(arguments.columns, kBlockColumns);
   const size_t wanted = (kWantedBlocks + across - 1) / across;
   const size_t rows_each = (arguments.rows + wanted - 1) / wanted;
   const size_t in_warps = (rows_each + kWarps - 1) / kWarps * kWarps;
   fp8_maxima_kernel<<<dim3(across, blocks_of(arguments.rows, in_warps)), dim3(kLanes, kWarps), 0, stream>>>(arguments,
                                                                                                             in_warps);
-  if (const auto result = cudaGetLastError(); result != cudaSuccess) return result;
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_fp8_cast(const Fp8CastArguments& arguments, cudaStream_t stream) {
+  if (arguments.noted == nullptr) {
+    if (const auto result = launch_maxima(arguments, stream); result != cudaSuccess) return result;
+  }
   const dim3 grid(blocks_of(arguments.columns, kTileColumns), blocks_of(arguments.rows, kTileRows));
   if (arguments.is_e5m2) {
     fp8_cast_kernel<true><<<grid, kThreads, 0, stream>>>(arguments);

@@ -24,14 +24,19 @@ struct Fp8CastArguments {
   Fp8Output plain;               // [rows][columns]
   Fp8Output transposed;          // [columns][stride]
   size_t stride = 0;             // rows, rounded up to a multiple of 16; what is past the last row becomes 0
-  uint32_t* maxima = nullptr;    // num_fp8_maxima() zeros
+  uint32_t* maxima = nullptr;    // num_fp8_maxima() zeros; not read if the maximum is known
+  // Without scales of rows: the largest magnitude of the matrix, known before: bits of bf16 without the sign, the
+  // largest of kFp8MaximumSlots numbers that lie kFp8SlotStride apart. Null: the first kernel finds it.
+  const uint32_t* noted = nullptr;
 };
+
+inline constexpr int kFp8MaximumSlots = 64, kFp8SlotStride = 8;
 
 inline size_t num_fp8_maxima(size_t rows, size_t columns) {
   return 1 + rows + columns;
 }
 
-// Both, one after the other.
+// Both, one after the other; with a known maximum the cast alone.
 cudaError_t launch_fp8_cast(const Fp8CastArguments& arguments, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

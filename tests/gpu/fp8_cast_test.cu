@@ -88,8 +88,10 @@ void check_output(const Expected& expected, DeviceArray<uint8_t>& values, Device
                             std::to_string(expected.values[first]));
 }
 
-void test_cast(size_t rows, size_t columns, const Form& form, float last) {
-  const std::string name = "fp8 cast, " + std::to_string(rows) + " x " + std::to_string(columns) + ", form " +
+void test_cast(size_t rows, size_t columns, const Form& form, float last, bool is_noted = false) {
+  std::vector<uint32_t> slots(kFp8MaximumSlots * kFp8SlotStride, 0);
+  const std::string name = std::string(is_noted ? "fp8 cast with a known maximum, " : "fp8 cast, ") +
+                           std::to_string(rows) + " x " + std::to_string(columns) + ", form " +
                            std::to_string(&form - kForms) + ", last " + std::to_string(last);
   std::vector<float> values = uniform(rows * columns, 31, -3, 3);
   for (size_t i = 0; i < values.size(); ++i) values[i] *= std::ldexp(1.0F, static_cast<int>(i * 7 % 23) - 12);
@@ -116,6 +118,14 @@ void test_cast(size_t rows, size_t columns, const Form& form, float last) {
   if (form.has_transposed) a.transposed = {transposed.data(), form.transposed_by_row, transposed_scales.data()};
   a.stride = stride;
   a.maxima = maxima.data();
+  if (is_noted) {
+    float largest = 0;
+    for (const float value : values) largest = larger(largest, std::fabs(value));
+    slots[37 * kFp8SlotStride] = rounded(largest, ElementType::kBFloat16);
+    slots[5 * kFp8SlotStride] = slots[37 * kFp8SlotStride] / 2;
+  }
+  DeviceArray<uint32_t> noted(slots, 0);
+  if (is_noted) a.noted = noted.data();
   finish(launch_fp8_cast(a, nullptr), name);
   if (form.has_plain) {
     const auto expected = expected_of(rows, columns, columns, form.plain_by_row, form,
@@ -138,6 +148,9 @@ void test_fp8_cast() {
     }
     test_cast(40, 32, form, std::numeric_limits<float>::quiet_NaN());
     test_cast(40, 32, form, -300.0F);
+    if (form.plain_by_row || form.transposed_by_row) continue;
+    test_cast(300, 272, form, 0.5F, /*is_noted=*/true);
+    test_cast(40, 32, form, std::numeric_limits<float>::quiet_NaN(), /*is_noted=*/true);
   }
 }
 

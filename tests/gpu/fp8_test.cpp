@@ -7,9 +7,13 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/device/device.hpp"
+#include "runtime/device/fp8_maxima.hpp"
 #include "runtime/device/gemm.hpp"
+#include "runtime/model/fusion/executor.hpp"
 #include "runtime/model/layers/fp8_linear.hpp"
 #include "support/cuda_device.hpp"
+#include "unit/runtime/model/random_regions.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime::device;
@@ -135,4 +139,44 @@ TEST_CASE("a GEMM in fp8 on a GPU is written into a sum or added to it", "[gpu][
     return sum;
   };
   CHECK(is_near(sum_on(at::Device(at::kCUDA, 0)), sum_on(at::kCPU)));
+}
+
+TEST_CASE("generated kernels note the largest magnitude of what they write in bf16", "[gpu][fp8]") {
+  if (!has_fp8()) return;
+  namespace fusion = dslaunch::runtime::model::fusion;
+  const auto services = c10::make_intrusive<fusion::FusionServices>();
+  services->kernels = Device(at::kCUDA).kernels();
+  services->notes_maxima = true;
+  const std::vector<std::vector<int64_t>> rows{{1}, {37}, {3, 5}, {300}};
+  const std::vector<int64_t> widths{64, 7, 2048, 264, 5000};
+  int num_noted = 0;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    at::manual_seed(seed);
+    const auto& leading = rows[seed % rows.size()];
+    const auto made = test::random_region(seed, leading, widths[seed % widths.size()], at::kBFloat16);
+    std::vector<at::Tensor> inputs, outputs;
+    for (const auto& input : test::tensors_for(made.region, leading)) inputs.push_back(input.to(at::kCUDA));
+    for (const auto& output : made.region.outputs) {
+      auto sizes = output.rows == fusion::Rows::kSum ? std::vector<int64_t>() : leading;
+      sizes.push_back(made.region.node(output.value).width);
+      outputs.push_back(at::empty(sizes, at::TensorOptions().device(at::kCUDA).dtype(output.dtype)));
+    }
+    REQUIRE(fusion::FusionExecutor(made.region, services).run(leading, inputs, outputs));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      INFO("seed " << seed << ", output " << i);
+      const bool is_noted = fusion::has_maximum(made.region, made.region.outputs[i]);
+      const at::Tensor slots = noted_maximum(outputs[i]);
+      REQUIRE(slots.defined() == is_noted);
+      if (!is_noted) continue;
+      num_noted += 1;
+      CHECK(slots.max().item<int>() == outputs[i].abs().view(at::kShort).max().item<int>());
+      if (outputs[i].size(-1) % 16 != 0) continue;
+      const at::Tensor matrix = outputs[i].view({-1, outputs[i].size(-1)});
+      const Fp8Cast cast{.plain = Fp8Scale::kOfTensor, .transposed = Fp8Scale::kOfTensor};
+      const auto with_note = to_fp8(matrix, cast), without = to_fp8(matrix.clone(), cast);
+      CHECK(with_note.plain.inverse_scales.equal(without.plain.inverse_scales));
+      CHECK(with_note.transposed.values.view(at::kByte).equal(without.transposed.values.view(at::kByte)));
+    }
+  }
+  CHECK(num_noted >= 20);
 }

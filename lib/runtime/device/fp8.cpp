@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "runtime/device/device_module.hpp"
 #include "runtime/device/fp8_functions.hpp"
+#include "runtime/device/fp8_maxima.hpp"
 
 namespace dslaunch::runtime::device {
 namespace {
@@ -37,13 +38,17 @@ Fp8Matrix rounded(const at::Tensor& matrix, Fp8Scale scale, const Fp8Cast& cast)
   return {matrix.to(at::kFloat).mul(scales).clamp(-limit, limit).to(cast.type).contiguous(), scales.reciprocal()};
 }
 
+bool has_row_scales(const Fp8Cast& cast) {
+  return cast.plain == Fp8Scale::kOfRow || cast.transposed == Fp8Scale::kOfRow;
+}
+
 // A transposed matrix is read as it lies in memory.
 Fp8Pair cast_on_gpu(const at::Tensor& matrix, Fp8Cast cast) {
   const bool is_transposed = !matrix.is_contiguous() && matrix.t().is_contiguous();
   at::Tensor read = is_transposed ? matrix.t() : matrix.contiguous();
   if (reinterpret_cast<uintptr_t>(read.const_data_ptr()) % kAlignment != 0) read = read.clone();
   if (is_transposed) std::swap(cast.plain, cast.transposed);
-  Fp8Pair out = module().fp8.cast(read, cast);
+  Fp8Pair out = module().fp8.cast(read, cast, has_row_scales(cast) ? at::Tensor() : noted_maximum(matrix));
   if (is_transposed) std::swap(out.plain, out.transposed);
   return out;
 }

@@ -9,8 +9,8 @@ namespace dslaunch::runtime::device {
 
 struct Fp8Functions {
   int (*compute_capability)(at::Device device);  // 90 for 9.0
-  // to_fp8() of a contiguous matrix.
-  Fp8Pair (*cast)(const at::Tensor& matrix, const Fp8Cast& cast);
+  // to_fp8() of a contiguous matrix. `maximum`: noted_maximum() of it, undefined: not known.
+  Fp8Pair (*cast)(const at::Tensor& matrix, const Fp8Cast& cast, const at::Tensor& maximum);
 };
 
 }  // namespace dslaunch::runtime::device

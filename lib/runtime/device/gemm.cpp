@@ -193,7 +193,7 @@ class GemmCache::Choices {
     }
   }
 
-  // PyTorch's operator for fp8 takes that one as well, but cannot add.
+  // PyTorch's operator for fp8 takes the same algorithm, but cannot add.
   static Choice first_of_heuristics(const GemmProblem& gemm, const at::Tensor& out) {
     const auto algorithms = module().gemm.algorithms(gemm, out);
     return algorithms.empty() ? Choice() : Choice(algorithms.front());

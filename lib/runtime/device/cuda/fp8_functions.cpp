@@ -8,6 +8,7 @@
 #include "kernels/fp8_cast.h"
 #include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
+#include "runtime/device/fp8_maxima.hpp"
 
 namespace dslaunch::runtime::device {
 namespace {
@@ -33,7 +34,9 @@ kernels::Fp8Output output_of(const Fp8Matrix& matrix, Fp8Scale scale) {
   return {matrix.values.mutable_data_ptr(), scale == Fp8Scale::kOfRow, matrix.inverse_scales.mutable_data_ptr<float>()};
 }
 
-Fp8Pair cast_on_device(const at::Tensor& matrix, const Fp8Cast& cast) {
+static_assert(kMaximumSlots == kernels::kFp8MaximumSlots && kSlotStride == kernels::kFp8SlotStride);
+
+Fp8Pair cast_on_device(const at::Tensor& matrix, const Fp8Cast& cast, const at::Tensor& maximum) {
   const c10::cuda::CUDAGuard guard(matrix.device());
   const int64_t rows = matrix.size(0), columns = matrix.size(1);
   kernels::Fp8CastArguments arguments;
@@ -51,6 +54,11 @@ Fp8Pair cast_on_device(const at::Tensor& matrix, const Fp8Cast& cast) {
     out.transposed = allocate(matrix, columns, rows, *cast.transposed, cast.type);
     arguments.transposed = output_of(out.transposed, *cast.transposed);
     arguments.stride = static_cast<size_t>(out.transposed.values.size(1));
+  }
+  if (maximum.defined()) {
+    arguments.noted = reinterpret_cast<const uint32_t*>(maximum.const_data_ptr<int32_t>());
+    check_launch(kernels::launch_fp8_cast(arguments, stream_of(matrix)), "cast to fp8", matrix);
+    return out;
   }
   const auto num_maxima = static_cast<int64_t>(kernels::num_fp8_maxima(arguments.rows, arguments.columns));
   const at::Tensor maxima = at::zeros({num_maxima}, matrix.options().dtype(at::kInt));

@@ -381,9 +381,36 @@ class Generator {
     code_ += "#pragma unroll\n";
     line(fmt::format("for (int e = 0; e < V; ++e) narrow({}, to{}.at[e]);", value, i));
     line(fmt::format("if (live) store(to{}, out{} + j);", i, i));
+    if (!notes(i)) return;
+    code_ += "#pragma unroll\n";
+    line(fmt::format("for (int e = 0; e < V; ++e) most{0} = max(most{0}, to{0}.at[e].bits & 0x7fffu);", i));
   }
 
   // --- the whole kernel ---
+
+  // A row that is not live has the values of another row, so that it does not matter.
+  bool notes(size_t i) const { return layout_.notes_maxima && has_maximum(region_, region_.outputs[i]); }
+
+  std::vector<size_t> noted() const {
+    std::vector<size_t> out;
+    for (size_t i = 0; i < region_.outputs.size(); ++i) {
+      if (notes(i)) out.push_back(i);
+    }
+    return out;
+  }
+
+  std::string declared_maxima() const {
+    std::string out;
+    for (const size_t i : noted()) out += fmt::format("  unsigned most{} = 0u;\n", i);
+    return out;
+  }
+
+  // By whole warps: no thread returns earlier.
+  std::string noted_maxima() const {
+    std::string out;
+    for (const size_t i : noted()) out += fmt::format("  note(most{}, a.maximum{});\n", i, i);
+    return out;
+  }
 
   std::string arguments() const {
     std::string out = "struct Arguments {\n  i64 rows;\n  i64 size[DIMS];\n";
@@ -396,6 +423,7 @@ class Generator {
       out += fmt::format("  {}* out{};\n  i64 out_stride{}[DIMS];\n",
                          is_sum ? "float" : type_name(region_.outputs[i].dtype), i, i);
     }
+    for (const size_t i : noted()) out += fmt::format("  unsigned* maximum{};\n", i);
     return out + "};\n";
   }
 
@@ -474,12 +502,14 @@ class Generator {
     std::string out = device_functions(is_fast());
     out += fmt::format("constexpr int V = {}, DIMS = {}, PER_ROW = {}, ROUNDS = {};\n", layout_.vector,
                        layout_.num_dims, out_.threads_per_row, rounds());
+    if (!noted().empty()) out += note_function();
     out += arguments();
     out += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ Arguments a) {{\n",
         out_.threads, out_.loops_over_rows ? fmt::format(", {}", out_.blocks_per_multiprocessor) : std::string(),
         kKernelName);
-    if (!shares_rows()) return out + chunk_by_chunk(rows) + "}\n";
+    out += declared_maxima();
+    if (!shares_rows()) return out + chunk_by_chunk(rows) + noted_maxima() + "}\n";
     const int groups = out_.rows_per_block();
     if (num_exchanged_ > 0) {
       int warps = 1;
@@ -520,7 +550,7 @@ class Generator {
     for (size_t i = 0; i < region_.outputs.size(); ++i) {
       if (region_.outputs[i].rows == Rows::kSum) out += indented(partial_sums(i, groups), 1);
     }
-    return out + "}\n";
+    return out + noted_maxima() + "}\n";
   }
 
   // Without sums: each thread loads a few chunks at once, and computes them one after the other.
@@ -575,6 +605,10 @@ class Generator {
 };
 
 }  // namespace
+
+bool has_maximum(const Region& region, const Output& output) {
+  return output.dtype == at::kBFloat16 && output.rows == Rows::kKeep && region.node(output.value).width > 1;
+}
 
 int largest_vector(const Region& region) {
   int64_t common = 8;

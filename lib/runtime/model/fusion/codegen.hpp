@@ -20,6 +20,7 @@ struct KernelLayout {
   int num_dims = 1;  // of the rows, those that can be merged counted as one; `varies` of the inputs is about these
   int vector = 1;    // columns in one access
   std::vector<bool> has_column_stride;  // by input: columns do not lie side by side; only with vector 1
+  bool notes_maxima = false;            // of the outputs that has_maximum() names
   bool operator==(const KernelLayout&) const = default;
 };
 
@@ -37,9 +38,13 @@ struct KernelSource {
 
 // The kernel's name in the source. Its only parameter is a struct of 64-bit values, in this order:
 //   rows; size[num_dims]; for each input: pointer, stride[num_dims], column stride; for each output: pointer,
-//   stride[num_dims]
+//   stride[num_dims]; with notes_maxima: a pointer to kMaximumSize zeros (device/fp8_maxima.hpp) for each output that
+//   has a maximum
 // Strides are in elements. An output that is summed over rows points to fp32 partials[blocks * rows_per_block][width].
 inline constexpr char kKernelName[] = "region_kernel";
+
+// Whether the largest magnitude of an output can be found: in bf16, with a row for each row.
+bool has_maximum(const Region& region, const Output& output);
 
 // The largest number of columns in one access for which columns that are cut or joined stay whole.
 int largest_vector(const Region& region);
@@ -52,6 +57,9 @@ Result<KernelSource> kernel_source(const Region& region, const KernelLayout& lay
 // Types of two bytes, loads of whole packs, sums and maxima within a warp. `fast`: sigmoid and tanh by the hardware's
 // approximations, whose errors are below bf16's.
 std::string device_functions(bool fast);
+
+// Of layout.notes_maxima: a thread's largest magnitude into the slots of an output.
+std::string note_function();
 
 // Null: a type without kernels.
 const char* type_name(at::ScalarType type);

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/device/fp8_maxima.hpp"
 
 namespace dslaunch::runtime::model::fusion {
 namespace {
@@ -88,6 +89,17 @@ __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
 
 std::string device_functions(bool fast) {
   return std::string(kPrelude) + (fast ? kFastFunctions : kExactFunctions);
+}
+
+std::string note_function() {
+  return fmt::format(R"(
+__device__ __forceinline__ void note(unsigned most, unsigned* slots) {{
+  most = __reduce_max_sync(~0u, most);
+  const unsigned warp = blockIdx.x * (blockDim.x / 32u) + threadIdx.x / 32u;
+  if (threadIdx.x % 32u == 0u && most > 0u) atomicMax(slots + warp % {}u * {}u, most);
+}}
+)",
+                     device::kMaximumSlots, device::kSlotStride);
 }
 
 const char* type_name(at::ScalarType type) {

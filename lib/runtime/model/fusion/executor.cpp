@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/device/device_module.hpp"
+#include "runtime/device/fp8_maxima.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 
 namespace dslaunch::runtime::model::fusion {
@@ -75,6 +76,14 @@ int aligned_vector(const at::Tensor& tensor, const std::vector<int64_t>& strides
     if (fits) return vector;
   }
   return 1;
+}
+
+std::vector<size_t> outputs_with_maximum(const Region& region) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < region.outputs.size(); ++i) {
+    if (has_maximum(region, region.outputs[i])) out.push_back(i);
+  }
+  return out;
 }
 
 std::string layout_key(const Launch& launch) {
@@ -161,7 +170,9 @@ Result<KernelSource> FusionExecutor::source_for(const Launch& launch) const {
   Region region = region_;
   region.num_leading_dims = launch.sizes.size();
   for (size_t i = 0; i < region.inputs.size(); ++i) region.inputs[i].varies = launch.varies[i];
-  return kernel_source(region, launch.layout);
+  KernelLayout layout = launch.layout;
+  layout.notes_maxima = services_->notes_maxima;
+  return kernel_source(region, layout);
 }
 
 void FusionExecutor::prepare(const std::vector<int64_t>& leading, const std::vector<at::Tensor>& inputs,
@@ -235,11 +246,19 @@ bool FusionExecutor::run(const std::vector<int64_t>& leading, const std::vector<
     arguments.push_back(reinterpret_cast<int64_t>(to));
     arguments.insert(arguments.end(), strides.begin(), strides.end() - 1);
   }
+  const auto noted = services_->notes_maxima ? outputs_with_maximum(region_) : std::vector<size_t>();
+  const int64_t num_noted = std::ssize(noted);
+  at::Tensor maxima;
+  if (num_noted > 0) maxima = at::zeros({num_noted, device::kMaximumSize}, like.options().dtype(at::kInt));
+  for (int64_t i = 0; i < num_noted; ++i) {
+    arguments.push_back(reinterpret_cast<int64_t>(maxima.mutable_data_ptr<int32_t>() + i * device::kMaximumSize));
+  }
   device::module().fusion.launch(found->kernel, static_cast<uint32_t>(blocks), static_cast<uint32_t>(source.threads),
                                  arguments.data(), like);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (partials[i].defined()) device::module().fusion.column_totals(partials[i], outputs[i]);
   }
+  for (int64_t i = 0; i < num_noted; ++i) device::note_maximum(outputs[noted[static_cast<size_t>(i)]], maxima[i]);
   return true;
 }
 

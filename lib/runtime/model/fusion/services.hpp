@@ -49,6 +49,7 @@ class ProgramLog {
 struct FusionServices : torch::CustomClassHolder {
   std::shared_ptr<generated_kernels::KernelLibrary> kernels;  // null: no region runs on a GPU
   std::shared_ptr<ProgramLog> log = std::make_shared<ProgramLog>();
+  bool notes_maxima = false;  // of results in bf16 (device/fp8_maxima.hpp): what reads them casts them to fp8
 };
 
 using FusionServicesPtr = c10::intrusive_ptr<FusionServices>;

@@ -6,14 +6,11 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
-#include "runtime/device/device_module.hpp"
 #include "runtime/model/layers/fp8_linear.hpp"
 #include "runtime/model/layers/gemm_handle.hpp"
 #include "runtime/model/layers/gemm_operands.hpp"
 #include "runtime/model/layers/layer_functions.hpp"
 #include "runtime/model/tensor_parallel/tensor_operators.hpp"
-#include "runtime/model/torchscript/units/gather_node.hpp"
 #include "runtime/model/torchscript/units/recomputed_tensor.hpp"
 
 namespace dslaunch::runtime::model::layers {

@@ -92,6 +92,7 @@ void fuse_regions(PassContext& context) {
   if (!context.device.is_cuda() && !context.options.regions_on_cpu) return;
   auto services = c10::make_intrusive<fusion::FusionServices>();
   services->kernels = context.options.kernel_library;
+  services->notes_maxima = context.options.fp8 == config::Fp8Recipe::kTensorwise;
   if (context.options.programs) services->log = context.options.programs;
   const int count = fusion::fuse_regions(context.module, services);
   if (count > 0) log::debug("graph pass fused_regions: {} groups of operators", count);

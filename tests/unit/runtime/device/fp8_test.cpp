@@ -8,6 +8,8 @@
 #include <limits>
 #include <tuple>
 
+#include "runtime/device/fp8_maxima.hpp"
+
 using namespace dslaunch::runtime::device;
 
 namespace {
@@ -76,6 +78,31 @@ TEST_CASE("zeros stay zeros in fp8, and what is not finite stays visible", "[dev
     const auto stored = to_fp8(matrix, cast).plain;
     CHECK_FALSE(multiply({stored, stored})[1].isfinite().any().item<bool>());
   }
+}
+
+TEST_CASE("a noted maximum is that of the values that were noted", "[device][fp8]") {
+  const auto note = [](const at::Tensor& tensor) {
+    at::Tensor slots = at::zeros({kMaximumSize}, at::kInt);
+    note_maximum(tensor, slots);
+    return slots;
+  };
+  at::Tensor matrix = random_matrix(4, 16);
+  const at::Tensor slots = note(matrix);
+  CHECK(noted_maximum(matrix).is_same(slots));
+  CHECK(noted_maximum(matrix.view({8, 8})).is_same(slots));
+  CHECK(noted_maximum(matrix.t()).is_same(slots));
+  CHECK_FALSE(noted_maximum(matrix[1]).defined());
+  CHECK_FALSE(noted_maximum(matrix.narrow(0, 1, 3)).defined());
+  CHECK_FALSE(noted_maximum(matrix.clone()).defined());
+  matrix.view({64}).add_(1);
+  CHECK_FALSE(noted_maximum(matrix).defined());
+  const at::Tensor again = note(matrix);
+  CHECK(noted_maximum(matrix).is_same(again));
+  const at::Tensor strided = random_matrix(4, 32).narrow(1, 0, 16);
+  note(strided);
+  CHECK_FALSE(noted_maximum(strided).defined());
+  for (int i = 0; i < 1000; ++i) note(random_matrix(1, 16));  // whose memory is gone
+  CHECK(noted_maximum(matrix).is_same(again));
 }
 
 TEST_CASE("GEMMs in fp8 are sums of what their factors stand for, rounded once", "[device][fp8]") {
