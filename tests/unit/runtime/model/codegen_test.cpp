@@ -20,8 +20,11 @@ KernelLayout dense_layout(const Region& region, int vector) {
   return {static_cast<int>(region.num_leading_dims), vector, std::vector<bool>(region.inputs.size())};
 }
 
-void check_compiles(const Compiler& compiler, const Region& region, int vector, const char* architecture) {
-  const auto source = kernel_source(region, dense_layout(region, vector));
+void check_compiles(const Compiler& compiler, const Region& region, int vector, const char* architecture,
+                    bool notes_maxima) {
+  auto layout = dense_layout(region, vector);
+  layout.notes_maxima = notes_maxima;
+  const auto source = kernel_source(region, layout);
   REQUIRE(source.ok());
   const auto cubin = compiler.compile(source->text, architecture);
   if (!cubin.ok()) FAIL(cubin.error() << "\n" << to_text(region) << source->text);
@@ -42,11 +45,12 @@ TEST_CASE("regions: generated sources compile, forward and backward") {
     const auto region =
         random_region(seed, seed % 2 == 0 ? std::vector<int64_t>{4} : std::vector<int64_t>{2, 3}, width, dtype).region;
     const char* architecture = seed % 2 == 0 ? "sm_90" : "sm_80";
-    check_compiles(**compiler, region, largest_vector(region), architecture);
+    const bool notes_maxima = seed >= 6;
+    check_compiles(**compiler, region, largest_vector(region), architecture, notes_maxima);
     const auto backward = derive_backward(region, std::vector<bool>(region.inputs.size(), true),
                                           std::vector<bool>(region.outputs.size(), true))
                               .region;
-    check_compiles(**compiler, backward, seed % 3 == 0 ? 1 : largest_vector(backward), architecture);
+    check_compiles(**compiler, backward, seed % 3 == 0 ? 1 : largest_vector(backward), architecture, notes_maxima);
   }
 }
 
