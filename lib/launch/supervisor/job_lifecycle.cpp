@@ -42,6 +42,8 @@ JobOrder JobLifecycle::handle_event(JobEvent event, Time now) {
   const bool end_had_not_begun = end_not_begun();
   const JobStep step = next_step(state_, event);
   state_ = step.to;
+  if (event == JobEvent::kNoRootCause && step.action == JobAction::kStop) root_cause_is_missing_ = true;
+  if (event == JobEvent::kRankFailed) root_cause_is_missing_ = false;
   JobOrder order{.message = {}, .begins_end = end_had_not_begun && !end_not_begun(), .action = step.action};
   if (step.action == JobAction::kAwaitRootCause) root_cause_due_ = Deadline::at(now + kRootCauseTimeout);
   if (step.action == JobAction::kStop) order.grace = grace_;
@@ -54,7 +56,7 @@ void JobLifecycle::expect_end(std::chrono::milliseconds grace, Time now) {
 }
 
 void JobLifecycle::record_agent_error(int exit_code) {
-  if (agent_error_ == 0 && end_not_begun()) agent_error_ = exit_code;
+  if (agent_error_ == 0 && (end_not_begun() || root_cause_is_missing_)) agent_error_ = exit_code;
 }
 
 JobOrder JobLifecycle::agent_failed(SignalSource agent, int exit_code, Time now) {

@@ -44,7 +44,9 @@ class JobLifecycle {
   bool stop_requested() const { return reason_ != StopReason::kNone || late_reason_ != StopReason::kNone; }
 
   JobOrder handle_event(JobEvent event, Time now);
-  // Records an agent's error. While the job is already ending, such an error is a consequence and not recorded.
+  // Records an agent's error. While the job is already ending, such an error is a consequence and not recorded, unless
+  // the job ends because ranks lost a peer and none has failed: a dead host is known by its silence only, later than by
+  // the ends of its connections to other hosts.
   void record_agent_error(int exit_code);
   // For a failure that the agent itself reports.
   JobOrder agent_failed(SignalSource agent, int exit_code, Time now);
@@ -76,6 +78,7 @@ class JobLifecycle {
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   int agent_error_ = 0;
+  bool root_cause_is_missing_ = false;
   bool discards_output_ = false, is_hurried_ = false;
   InterruptDeduplicator interrupts_;
   Deadline time_limit_, root_cause_due_ = Deadline::never(), overdue_ = Deadline::never();

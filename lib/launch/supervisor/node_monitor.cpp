@@ -73,8 +73,9 @@ void NodeMonitor::give_up(NodeSession& node, const spawn::LinkFailure& why) {
 
 void NodeMonitor::failed(NodeSession& node, const AgentFailed& failed) {
   attempt_.print_from(node, failed.message);
+  const int error_before = attempt_.lifecycle.agent_error();
   const JobOrder order = attempt_.lifecycle.agent_failed(&node, failed.exit_code, Deadline::Clock::now());
-  if (order.begins_end) {
+  if (order.begins_end || attempt_.lifecycle.agent_error() != error_before) {
     attempt_.agent_failure = {node.host(), {static_cast<ExitCode>(failed.exit_code), "agent", failed.message}};
   }
   control_.carry_out(order);

@@ -69,6 +69,31 @@ TEST_CASE("a signal to an agent and to the launcher counts once", "[launch][job_
   CHECK(course.agent_error() == 75);
 }
 
+TEST_CASE("a host that is lost while the job ends is its cause if ranks only lost a peer", "[launch][job_lifecycle]") {
+  JobLifecycle course = running();
+  CHECK(course.handle_event(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitRootCause);
+  REQUIRE(course.due(kStart + 600ms));
+  CHECK(course.state() == JobState::kStopping);
+  SECTION("of a host that falls silent") {
+    course.record_agent_error(69);
+    CHECK(course.agent_error() == 69);
+  }
+  SECTION("unless a rank turns out to have failed") {
+    course.handle_event(JobEvent::kRankFailed, kStart + 700ms);
+    course.record_agent_error(69);
+    CHECK(course.agent_error() == 0);
+  }
+}
+
+TEST_CASE("a host that is lost while a failed rank ends the job is not its cause", "[launch][job_lifecycle]") {
+  JobLifecycle course = running();
+  course.handle_event(JobEvent::kRankLostPeer, kStart);
+  CHECK(course.handle_event(JobEvent::kRankFailed, kStart + 100ms).action == JobAction::kStop);
+  course.due(kStart + 600ms);  // the wait for a root cause is over, which has come
+  course.record_agent_error(69);
+  CHECK(course.agent_error() == 0);
+}
+
 TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][job_lifecycle]") {
   JobLifecycle course = running();
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kStop, "SIGTERM"));
