@@ -158,7 +158,8 @@ void Agent::report_missing() {
 }
 
 void Agent::receive() {
-  bool there = channel_.receive();
+  const bool there = channel_.receive();
+  input_has_ended_ |= !there;
   if (there) heartbeats_.on_received();
   try {
     while (auto message = channel_.next()) handle(*message);

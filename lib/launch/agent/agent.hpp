@@ -120,6 +120,7 @@ class Agent {
   Deadline flush_deadline_ =
       Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
   bool missing_reported_ = false;                     // some ranks were reported missing
+  bool input_has_ended_ = false;                      // the launcher is gone, once its last messages are handled
   bool launcher_gone_ = false, failed_ = false, exit_requested_ = false;
   std::optional<JobEnded> job_ended_;
   std::optional<int> exit_signal_;

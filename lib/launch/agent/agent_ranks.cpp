@@ -47,6 +47,17 @@ spawn::CleanupResult cleanup_attempts(const JobDescription& job, std::chrono::mi
   return cleanup;
 }
 
+// A host that the launcher could not reach when an attempt ended may still run its ranks: its agent learns of the end
+// when the network is back, which may be later than this agent learns of the next attempt.
+void end_earlier_attempts(const JobDescription& job) {
+  for (int attempt = 0; attempt < job.restart_count; ++attempt) {
+    // Without the node's rank: after a restart on fewer hosts it is another one.
+    spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.job_id),
+                        fmt::format("TORCHELASTIC_RESTART_COUNT={}", attempt)},
+                       0ms, /*children_too=*/false);
+  }
+}
+
 }  // namespace
 
 void Agent::describe_job(const JobDescription& job) {
@@ -64,6 +75,7 @@ void Agent::describe_job(const JobDescription& job) {
 // Anything that keeps this node from doing its part fails here, before a rank has started anywhere.
 void Agent::prepare_job() {
   JobDescription& job = *job_;
+  end_earlier_attempts(job);
   check_descriptors(job);
   check_working_dir(job);
   complete_environment(job);
@@ -84,7 +96,7 @@ void Agent::prepare_job() {
 
 void Agent::start_ranks(uint16_t master_port) {
   DSL_CHECK(job_ && stage_ != Stage::kRunning, "ranks are started once, after the job description");
-  if (stage_ != Stage::kAwaited) return;
+  if (stage_ != Stage::kAwaited || input_has_ended_) return;  // an agent that stalled may read both at once
   stage_ = Stage::kRunning;
   next_progress_report_ = Deadline::after(kProgressReportInterval);
   ranks_.reserve(job_->ranks.size());
