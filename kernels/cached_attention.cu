@@ -5,24 +5,15 @@
 #include "kernels/cached_attention.h"
 
 #include "kernels/eight_elements.cuh"
+#include "kernels/overlapped_launch.h"
 #include "kernels/with_type.cuh"
 
 namespace dslaunch::kernels {
 namespace {
 
-constexpr int kBlock = 128, kAhead = 4;
-constexpr size_t kMaxSplits = 32;
+constexpr int kBlock = 128;
+constexpr size_t kMaxSplits = 32, kWantedBlocks = 4096;
 constexpr int kMaxGroup = 8;
-
-// How the pages of a text are divided among blocks.
-struct Splits {
-  size_t count, pages;
-};
-
-__host__ __device__ inline Splits splits_of(size_t pages_of_text) {
-  const size_t pages = (pages_of_text + kMaxSplits - 1) / kMaxSplits;
-  return {(pages_of_text + pages - 1) / pages, pages};
-}
 
 int group_of(const CachedAttention& attention) {
   const size_t sharing = attention.heads / attention.kv_heads;
@@ -32,6 +23,23 @@ int group_of(const CachedAttention& attention) {
 size_t blocks_of_key_head(const CachedAttention& attention) {
   const auto group = static_cast<size_t>(group_of(attention));
   return (attention.heads / attention.kv_heads + group - 1) / group;
+}
+
+// How the pages of a text are divided among blocks.
+struct Splits {
+  size_t count, pages;
+};
+
+// `blocks`: of a page of all texts. Where these occupy the device, blocks of more pages have less to join.
+__host__ __device__ inline Splits splits_of(size_t pages_of_text, size_t blocks) {
+  size_t most = kWantedBlocks / blocks;
+  most = most < 1 ? 1 : most < kMaxSplits ? most : kMaxSplits;
+  const size_t pages = (pages_of_text + most - 1) / most;
+  return {(pages_of_text + pages - 1) / pages, pages};
+}
+
+Splits splits_of(const CachedAttention& a) {
+  return splits_of(a.pages_of_text, a.texts * a.kv_heads * blocks_of_key_head(a));
 }
 
 template <ElementType kType>
@@ -60,11 +68,17 @@ struct Running {
   }
 };
 
+// Of a group of lanes: its keys of a page, where registers have room for them.
+template <ElementType kType, int kLanes, int kGroup>
+constexpr int kKeysAhead = kType != ElementType::kFloat32&& kLanes >= 16 && kGroup <= 2 ? 8 : 4;
+
 template <ElementType kType, int kLanes, int kGroup>
 __global__ void __launch_bounds__(kBlock)
     cached_attention_kernel(const CachedAttention a, const AttentionScratch scratch, void* out) {
   constexpr int kGroups = kBlock / kLanes;
-  const Splits splits = splits_of(a.pages_of_text);
+  constexpr int kAhead = kKeysAhead<kType, kLanes, kGroup>;
+  let_next_kernel_start();
+  const Splits splits = splits_of(a.pages_of_text, static_cast<size_t>(gridDim.y) * gridDim.z);
   const size_t split = blockIdx.x, text = blockIdx.z, sharing = a.heads / a.kv_heads;
   const size_t blocks_each = (sharing + kGroup - 1) / kGroup;
   const size_t kv_head = blockIdx.y / blocks_each, part = blockIdx.y % blocks_each;
@@ -73,7 +87,7 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t position = a.positions[text];
   const int64_t tokens_each = static_cast<int64_t>(splits.pages) * kCachePageTokens;
   const int64_t begin = static_cast<int64_t>(split) * tokens_each;
-  if (begin > position) return;
+  if (begin > position) return;  // others wait for earlier kernels
   const int64_t end = min(position + 1, begin + tokens_each);
   const auto num_splits = static_cast<unsigned>(position / tokens_each + 1);
 
@@ -89,6 +103,17 @@ __global__ void __launch_bounds__(kBlock)
   };
   const size_t new_key = kv_head * a.key.head + text * a.key.text + column;
   const size_t new_value = kv_head * a.value.head + text * a.value.text + column;
+  // What is new comes from the kernels before this one; older keys and values do not.
+  Packed8<kType> keys[kAhead], values[kAhead];
+  const auto load_older = [&](int i, int64_t token) {
+    if (token >= end || token == position || !reads) return;
+    const size_t at = in_pages(token);
+    keys[i] = load8_packed<kType>(a.key_pages, at);
+    values[i] = load8_packed<kType>(a.value_pages, at);
+  };
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) load_older(i, begin + i * kGroups + own);
+  wait_for_earlier_kernels();
   if (end == position + 1 && part == 0 && own == 0 && reads) {
     store8_packed<kType>(a.key_pages, in_pages(position), load8_packed<kType>(a.key.values, new_key));
     store8_packed<kType>(a.value_pages, in_pages(position), load8_packed<kType>(a.value.values, new_value));
@@ -103,23 +128,17 @@ __global__ void __launch_bounds__(kBlock)
     }
   }
   for (int64_t turn = begin; turn < end; turn += kGroups * kAhead) {
-    Packed8<kType> keys[kAhead], values[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int64_t token = turn + i * kGroups + own;
-      if (token < end && reads) {
-        const bool is_new = token == position;  // its page is being written
-        const size_t at = is_new ? 0 : in_pages(token);
-        keys[i] = load8_packed<kType>(is_new ? a.key.values : a.key_pages, is_new ? new_key : at);
-        values[i] = load8_packed<kType>(is_new ? a.value.values : a.value_pages, is_new ? new_value : at);
+      if (token == position && reads) {  // its page is being written
+        keys[i] = load8_packed<kType>(a.key.values, new_key);
+        values[i] = load8_packed<kType>(a.value.values, new_value);
       }
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t token = turn + i * kGroups + own;
       float key[kEach], value[kEach];
       unpack8<kType>(keys[i], key);
       unpack8<kType>(values[i], value);
+      load_older(i, token + kGroups * kAhead);
 #pragma unroll
       for (int h = 0; h < kGroup; ++h) {
         float score = 0.0F;
@@ -203,10 +222,11 @@ __global__ void __launch_bounds__(kBlock)
 
 template <ElementType kType, int kLanes, int kGroup>
 cudaError_t launch(const CachedAttention& a, const AttentionScratch& scratch, void* out, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(splits_of(a.pages_of_text).count),
-                  static_cast<unsigned>(a.kv_heads * blocks_of_key_head(a)), static_cast<unsigned>(a.texts));
-  cached_attention_kernel<kType, kLanes, kGroup><<<grid, kBlock, 0, stream>>>(a, scratch, out);
-  return cudaGetLastError();
+  const dim3 grid(static_cast<unsigned>(splits_of(a).count), static_cast<unsigned>(a.kv_heads * blocks_of_key_head(a)),
+                  static_cast<unsigned>(a.texts));
+  void* parameters[] = {const_cast<CachedAttention*>(&a), const_cast<AttentionScratch*>(&scratch), &out};
+  return launch_overlapped(reinterpret_cast<const void*>(cached_attention_kernel<kType, kLanes, kGroup>), grid, kBlock,
+                           0, stream, parameters, a.overlaps);
 }
 
 template <ElementType kType, int kLanes>
@@ -235,7 +255,7 @@ bool cached_attention_fits(const CachedAttention& a) {
 }
 
 size_t num_attention_partials(const CachedAttention& a) {
-  const size_t splits = splits_of(a.pages_of_text).count;
+  const size_t splits = splits_of(a).count;
   return splits == 1 ? 0 : a.texts * a.heads * splits * (a.width + 2);
 }
 

@@ -31,6 +31,9 @@ struct CachedAttention {
   float scale = 1.0F;
   ElementType type = ElementType::kFloat32;  // of all arrays; a mask that is added as well
   size_t heads = 0, kv_heads = 0, width = 0, texts = 0, pages_of_text = 0;
+  // The kernel may start while the one before it runs (overlapped_launch.h), which writes neither positions, nor the
+  // page table, nor older keys and values.
+  bool overlaps = false;
 };
 
 // Whether the kernel applies: the width a multiple of 8 and at most kMaxAttentionWidth, all arrays of elements 16-byte
@@ -47,7 +50,8 @@ size_t num_attention_partials(const CachedAttention& attention);
 size_t num_attention_tickets(const CachedAttention& attention);
 
 // Writes the new keys and values to their pages, and out [texts, heads, width]: the attention of each new token over
-// the keys of its text up to its own. All in fp32; the order of additions depends on the positions alone.
+// the keys of its text up to its own. All in fp32; the order of additions depends on the positions and on
+// the numbers of texts and of pages.
 cudaError_t launch_cached_attention(const CachedAttention& attention, const AttentionScratch& scratch, void* out,
                                     cudaStream_t stream);
 

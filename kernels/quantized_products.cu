@@ -7,6 +7,7 @@
 #include "kernels/quantized_products.h"
 
 #include "kernels/eight_elements.cuh"
+#include "kernels/overlapped_launch.h"
 #include "kernels/quantized_weights.cuh"
 #include "kernels/with_type.cuh"
 
@@ -141,6 +142,7 @@ __host__ __device__ inline size_t padded(size_t outputs) {
 template <WeightFormat kFormat, ElementType kType>
 __global__ void __launch_bounds__(kThreads, 3) quantized_products_kernel(const QuantizedProducts p) {
   __shared__ float sums_of_warps[kWarps][kMaxQuantizedRows][kOutputs];
+  let_next_kernel_start();
   size_t first = blockIdx.x * kOutputs;
   int number = 0;
   while (first >= padded(p.parts[number].weight.outputs)) first -= padded(p.parts[number++].weight.outputs);
@@ -153,6 +155,7 @@ __global__ void __launch_bounds__(kThreads, 3) quantized_products_kernel(const Q
                                     group,
                                     lane % kQuad * Tile<kFormat>::kColumnsOfThread};
   float sums[4] = {};
+  wait_for_earlier_kernels();
   block.add_all(warp, sums);
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums_of_warps[warp][lane % kQuad * 2 + i % 2][group + i / 2 * 8] = sums[i];
@@ -175,8 +178,10 @@ cudaError_t launch_products(const QuantizedProducts& p, cudaStream_t stream) {
     size_t outputs = 0;
     for (int i = 0; i < p.num_parts; ++i) outputs += padded(p.parts[i].weight.outputs);
     if (outputs == 0) return cudaSuccess;
-    quantized_products_kernel<kFormat, kType><<<static_cast<unsigned>(outputs / kOutputs), kThreads, 0, stream>>>(p);
-    return cudaGetLastError();
+    void* parameters[] = {const_cast<QuantizedProducts*>(&p)};
+    return launch_overlapped(reinterpret_cast<const void*>(quantized_products_kernel<kFormat, kType>),
+                             dim3(static_cast<unsigned>(outputs / kOutputs)), kThreads, 0, stream, parameters,
+                             p.overlaps);
   }
 }
 

@@ -40,6 +40,7 @@ struct QuantizedProducts {
   ElementType type = ElementType::kBFloat16;  // of input, biases and outs
   WeightFormat format = WeightFormat::kInt8;
   size_t rows = 0, columns = 0;
+  bool overlaps = false;  // it may start, and read weights, while the kernel before it runs (overlapped_launch.h)
 };
 
 // Whether the kernel applies: a 16-bit type, 1 to kMaxQuantizedRows rows, columns a multiple of 16 (kInt4: of the

@@ -1,9 +1,10 @@
 // A warp computes one output, or two where there are many rows, for all rows. Its lanes read the matrix in accesses of
-// 16 bytes, several of which are under way at once; the rows come from the L1 cache, where all warps of a
-// multiprocessor find them.
+// 16 bytes, several of which are always under way, the first ones before the rows are there; the rows come from the L1
+// cache, where all warps of a multiprocessor find them.
 #include "kernels/row_products.h"
 
 #include "kernels/eight_elements.cuh"
+#include "kernels/overlapped_launch.h"
 #include "kernels/with_type.cuh"
 
 namespace dslaunch::kernels {
@@ -22,34 +23,38 @@ __device__ inline Packed8<kType> load8_once(const void* values, size_t i) {
   return out;
 }
 
-template <ElementType kType, int kRows, int kOutputs, int kAhead>
-__device__ inline void add_products(const RowProducts& p, const void* weight_of_part, const size_t (&outputs)[kOutputs],
-                                    size_t column, float (&sums)[kOutputs][kRows]) {
-  Packed8<kType> weights[kAhead][kOutputs];
+// What a lane reads of a matrix, several accesses ahead of what it has added.
+template <ElementType kType, int kRows, int kOutputs>
+struct Products {
+  static constexpr int kAhead = (kType == ElementType::kFloat32 ? 4 : 8) / kOutputs;
+  const RowProducts& p;
+  const void* weight;
+  size_t outputs[kOutputs];
+  Packed8<kType> ahead[kAhead][kOutputs];
+  float sums[kOutputs][kRows] = {};
+
+  __device__ void load(int slot, size_t column) {
+    if (column >= p.columns) return;
 #pragma unroll
-  for (int ahead = 0; ahead < kAhead; ++ahead) {
-#pragma unroll
-    for (int o = 0; o < kOutputs; ++o) {
-      weights[ahead][o] = load8_once<kType>(weight_of_part, outputs[o] * p.columns + column + ahead * kStride);
-    }
+    for (int o = 0; o < kOutputs; ++o) ahead[slot][o] = load8_once<kType>(weight, outputs[o] * p.columns + column);
   }
+
+  __device__ void add(int slot, size_t column) {
+    float own[kOutputs][kEach];
 #pragma unroll
-  for (int ahead = 0; ahead < kAhead; ++ahead) {
-    float weight[kOutputs][kEach];
-#pragma unroll
-    for (int o = 0; o < kOutputs; ++o) unpack8<kType>(weights[ahead][o], weight[o]);
+    for (int o = 0; o < kOutputs; ++o) unpack8<kType>(ahead[slot][o], own[o]);
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       float input[kEach];
-      load8_wide<kType>(p.input, row * p.columns + column + ahead * kStride, input);
+      load8_wide<kType>(p.input, row * p.columns + column, input);
 #pragma unroll
       for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
-        for (int k = 0; k < kEach; ++k) sums[o][row] += input[k] * weight[o][k];
+        for (int k = 0; k < kEach; ++k) sums[o][row] += input[k] * own[o][k];
       }
     }
   }
-}
+};
 
 // Outputs of a part, filled up to what warps compute.
 template <int kOutputs>
@@ -58,32 +63,41 @@ __host__ __device__ inline size_t padded(size_t outputs) {
 }
 
 template <ElementType kType, int kRows, int kOutputs>
-__global__ void __launch_bounds__(kWarp* kWarps) row_products_kernel(const RowProducts p) {
-  constexpr int kAhead = (kType == ElementType::kFloat32 ? 4 : 8) / kOutputs;
+__global__ void __launch_bounds__(kWarp* kWarps, kRows > 6 ? 3 : 4) row_products_kernel(const RowProducts p) {
+  let_next_kernel_start();
   const size_t lane = threadIdx.x % kWarp;
   size_t first = (static_cast<size_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp) * kOutputs;
   int number = 0;
   while (number < p.num_parts && first >= padded<kOutputs>(p.parts[number].outputs)) {
     first -= padded<kOutputs>(p.parts[number++].outputs);
   }
-  if (number == p.num_parts) return;
+  if (number == p.num_parts) return;  // others wait for earlier kernels
   const RowProducts::Part part = p.parts[number];
-  size_t outputs[kOutputs];
+  using Own = Products<kType, kRows, kOutputs>;
+  Own own{p, part.weight};
 #pragma unroll
-  for (int o = 0; o < kOutputs; ++o) outputs[o] = min(first + o, part.outputs - 1);
-  float sums[kOutputs][kRows] = {};
-  size_t column = lane * kEach;
-  for (; column + (kAhead - 1) * kStride < p.columns; column += kAhead * kStride) {
-    add_products<kType, kRows, kOutputs, kAhead>(p, part.weight, outputs, column, sums);
+  for (int o = 0; o < kOutputs; ++o) own.outputs[o] = min(first + o, part.outputs - 1);
+#pragma unroll
+  for (int slot = 0; slot < Own::kAhead; ++slot) own.load(slot, lane * kEach + slot * kStride);
+  wait_for_earlier_kernels();
+  constexpr size_t kRound = Own::kAhead * kStride;
+  size_t column = lane * kEach, left = p.columns;
+  for (; left >= kRound; left -= kRound, column += kRound) {
+#pragma unroll
+    for (int slot = 0; slot < Own::kAhead; ++slot) {
+      own.add(slot, column + slot * kStride);
+      own.load(slot, column + slot * kStride + kRound);
+    }
   }
-  for (; column < p.columns; column += kStride) {
-    add_products<kType, kRows, kOutputs, 1>(p, part.weight, outputs, column, sums);
+#pragma unroll
+  for (int slot = 0; slot < Own::kAhead; ++slot) {
+    if (column + slot * kStride < p.columns) own.add(slot, column + slot * kStride);
   }
 #pragma unroll
   for (int o = 0; o < kOutputs; ++o) {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      float sum = sums[o][row];
+      float sum = own.sums[o][row];
       for (int distance = kWarp / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
       if (lane == 0 && first + o < part.outputs) {
         if (part.bias != nullptr) sum += load_element<kType>(part.bias, first + o);
@@ -100,8 +114,9 @@ cudaError_t launch_rows(const RowProducts& p, cudaStream_t stream) {
   size_t outputs = 0;
   for (int i = 0; i < p.num_parts; ++i) outputs += padded<kOutputs>(p.parts[i].outputs);
   const auto blocks = static_cast<unsigned>((outputs + kOfBlock - 1) / kOfBlock);
-  row_products_kernel<kType, kRows, kOutputs><<<blocks, kWarp * kWarps, 0, stream>>>(p);
-  return cudaGetLastError();
+  void* parameters[] = {const_cast<RowProducts*>(&p)};
+  return launch_overlapped(reinterpret_cast<const void*>(row_products_kernel<kType, kRows, kOutputs>), dim3(blocks),
+                           kWarp * kWarps, 0, stream, parameters, p.overlaps);
 }
 
 template <ElementType kType, int kRows = kMaxProductRows>

@@ -24,6 +24,7 @@ struct RowProducts {
   int num_parts = 0;
   ElementType type = ElementType::kFloat32;  // of all arrays
   size_t rows = 0, columns = 0;
+  bool overlaps = false;  // it may start, and read weights, while the kernel before it runs (overlapped_launch.h)
 };
 
 // Whether the kernel applies: 1 to kMaxProductRows rows, columns a multiple of 8, input and weights 16-byte aligned.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/device/device_module.hpp"
+#include "runtime/device/launch_overlap.hpp"
 #include "runtime/model/decoding/decoding_functions.hpp"
 #include "runtime/model/decoding/key_cache.hpp"
 #include "runtime/model/decoding/row_products.hpp"
@@ -114,4 +115,37 @@ TEST_CASE("attention of new tokens over pages is that over whole texts", "[gpu][
       }
     }
   }
+}
+
+TEST_CASE("kernels that start before the one in front of them has ended compute the same", "[gpu][decoding]") {
+  if (!test::has_device()) return;
+  at::manual_seed(4);
+  constexpr int64_t kHeads = 16, kWidth = 128, kWide = kHeads * kWidth, kPage = KeyCache::kPageTokens;
+  const auto options = at::TensorOptions(kGpu).dtype(at::kBFloat16);
+  const at::Tensor first = at::randn({1, 2, kWide}, options), none;
+  const at::Tensor square = at::randn({kWide, kWide}, options) * 0.02, narrow = at::randn({8, kWide}, options) * 0.02;
+  const auto quantized = c10::make_intrusive<QuantizedWeight>(model::WeightType::kInt8);
+  quantized->quantize(at::randn({kWide, kWide}, kGpu) * 0.02, at::kBFloat16);
+  const at::Tensor key_pages = at::randn({4, kHeads, kPage, kWidth}, options), value_pages = key_pages * 0.5;
+  const at::Tensor table = at::arange(4, kGpu).to(at::kInt).view({2, 2}),
+                   positions = at::tensor({int64_t{70}, int64_t{127}}).to(kGpu);
+  const at::Tensor tickets = at::zeros({1 << 10}, at::TensorOptions(kGpu).dtype(at::kInt));
+  const auto run = [&] {
+    at::Tensor value = first;
+    for (int i = 0; i < 30; ++i) {
+      value = linears_of_rows(value, {square, narrow}, {none, none})[0];
+      value = quantized_linears_of_rows(value, {quantized}, {none})[0];
+      const at::Tensor heads = value.view({1, 2, kHeads, kWidth}).transpose(1, 2);
+      StepAttention step{heads, heads, heads, key_pages, value_pages, table, positions, {}, 0.1};
+      step.overlaps = device::overlaps_launches();
+      const at::Tensor out = at::empty({2, kHeads, kWidth}, options);
+      REQUIRE(device::module().decoding.attend(step, tickets, out));
+      value = out.view({1, 2, kWide});
+    }
+    return value;
+  };
+  run();  // the keys are in their pages, and the module is loaded
+  const at::Tensor expected = run().cpu();
+  const device::LaunchOverlap overlap;
+  for (int turn = 0; turn < 5; ++turn) CHECK(at::equal(run().cpu(), expected));
 }

@@ -65,14 +65,18 @@ TEST_CASE("linear layers with quantized weights are those of the weights they st
           for (const int64_t count : {outputs, 2 * outputs + 1, outputs})
             outs.push_back(at::empty({rows, count}, options));
           REQUIRE(device::module().decoding.multiply_quantized_rows(
-              input[0], {layer.weight, other.weight, layer.weight}, std::vector<at::Tensor>{{}, {}, bias}, outs));
+              input[0], {layer.weight, other.weight, layer.weight}, std::vector<at::Tensor>{{}, {}, bias}, outs,
+              /*overlaps=*/false));
           CHECK(difference(outs[0].unsqueeze(0), input, layer.wide, none) <= bound);
           CHECK(difference(outs[1].unsqueeze(0), input, other.wide, none) <= bound);
           CHECK(difference(outs[2].unsqueeze(0), input, layer.wide, bias.to(at::kDouble).cpu()) <= bound);
           const auto alone = quantized_linears_of_rows(input, {layer.weight}, {at::Tensor()});
           CHECK(at::equal(alone[0][0], outs[0]));
         }
-        const at::Tensor many = at::randn({1, 9, columns}, options);  // by a GEMM
+        const at::Tensor some = at::randn({1, 21, columns}, options);  // eight at a time
+        CHECK(difference(quantized_linears_of_rows(some, {layer.weight}, {bias})[0], some, layer.wide,
+                         bias.to(at::kDouble).cpu()) <= bound);
+        const at::Tensor many = at::randn({1, 33, columns}, options);  // by a GEMM
         const auto outs = quantized_linears_of_rows(many, {layer.weight}, {bias});
         CHECK(at::equal(outs[0], at::linear(many, layer.weight->whole(), bias)));
       }

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/device/device_module.hpp"
+#include "runtime/device/launch_overlap.hpp"
 #include "runtime/model/decoding/decoding_functions.hpp"
 #include "runtime/model/decoding/eager_attention.hpp"
 
@@ -99,6 +100,7 @@ at::Tensor attend_step(const at::Tensor& query, const at::Tensor& key, const at:
   if (!query.is_cuda()) return attend_step_on_host(step, attention.enable_gqa);
   const auto type = query.scalar_type();
   if (step.mask && step.mask->scalar_type() != at::kBool) step.mask = step.mask->to(type);
+  step.overlaps = device::overlaps_launches();
   const at::Tensor out = at::empty({query.size(2), query.size(1), query.size(3)}, query.options());
   const bool are_alike = key.scalar_type() == type && value.scalar_type() == type && key_pages.scalar_type() == type &&
                          value.size(3) == query.size(3);

@@ -19,6 +19,7 @@ struct StepAttention {
   at::Tensor positions;               // int64 [texts]: of the new tokens
   std::optional<at::Tensor> mask;     // [.., heads or 1, texts or 1, keys or 1]: bools, or of the type and added
   double scale = 1;
+  bool overlaps = false;  // device::overlaps_launches(): positions, page_table and older keys were written long before
 };
 
 struct DecodingFunctions {
@@ -29,10 +30,12 @@ struct DecodingFunctions {
   // input [rows, columns], weights [outputs of each, columns], biases [outputs] or undefined, of one type and
   // contiguous
   // -> outs [rows, outputs]. False, with nothing done: as above.
-  bool (*multiply_rows)(const at::Tensor& input, at::TensorList weights, at::TensorList biases, at::TensorList outs);
+  // `overlaps`: device::overlaps_launches(); weights and biases were written long before.
+  bool (*multiply_rows)(const at::Tensor& input, at::TensorList weights, at::TensorList biases, at::TensorList outs,
+                        bool overlaps);
   // The same with weights of one QuantizedWeight::type, and input, biases and outs of one 16-bit type.
   bool (*multiply_quantized_rows)(const at::Tensor& input, const std::vector<QuantizedWeightPtr>& weights,
-                                  at::TensorList biases, at::TensorList outs);
+                                  at::TensorList biases, at::TensorList outs, bool overlaps);
   // Fills `out` [outputs, columns], contiguous: QuantizedWeight::whole().
   void (*expand)(const QuantizedWeight& weight, const at::Tensor& out);
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/device/device_module.hpp"
+#include "runtime/device/launch_overlap.hpp"
 #include "runtime/model/decoding/decoding_functions.hpp"
 #include "runtime/model/decoding/quantized_layers.hpp"
 
@@ -21,6 +22,8 @@ using torch::jit::Value;
 constexpr char kLinearsOfRows[] = "dslaunch::linears_of_rows";
 constexpr char kQuantizedLinears[] = "dslaunch::quantized_linears_of_rows";
 constexpr int64_t kMaxRows = 8;  // more take a GEMM
+// More are expanded for a GEMM, which takes longer than to read the weights for eight rows at a time.
+constexpr int64_t kMaxQuantizedRows = 32;
 constexpr size_t kMaxParts = 4;
 
 bool fits(const at::Tensor& input, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases) {
@@ -101,7 +104,7 @@ bool fits(const at::Tensor& input, const std::vector<QuantizedWeightPtr>& weight
   const auto type = input.scalar_type();
   if (!input.is_cuda() || at::autocast::is_autocast_enabled(at::kCUDA)) return false;
   if ((type != at::kBFloat16 && type != at::kHalf) || !input.is_contiguous()) return false;
-  if (input.numel() == 0 || input.numel() > kMaxRows * input.size(-1)) return false;
+  if (input.numel() == 0 || input.numel() > kMaxQuantizedRows * input.size(-1)) return false;
   const bool are_alike = std::all_of(weights.begin(), weights.end(), [&](const QuantizedWeightPtr& weight) {
     return weight->columns == input.size(-1) && weight->dtype == type && weight->type == weights[0]->type;
   });
@@ -138,6 +141,22 @@ std::vector<at::Tensor> empty_outputs(const at::Tensor& input, const std::vector
   return outs;
 }
 
+// False: the kernel does not take them.
+bool multiply_eight_by_eight(const at::Tensor& input, const std::vector<QuantizedWeightPtr>& weights,
+                             const std::vector<at::Tensor>& biases, const std::vector<at::Tensor>& outs) {
+  const at::Tensor rows = input.view({-1, input.size(-1)});
+  for (int64_t begin = 0; begin < rows.size(0); begin += kMaxRows) {
+    const auto part = [&](const at::Tensor& of) {
+      return of.view({rows.size(0), -1}).narrow(0, begin, std::min(kMaxRows, rows.size(0) - begin));
+    };
+    std::vector<at::Tensor> own;
+    for (const at::Tensor& out : outs) own.push_back(part(out));
+    const bool overlaps = device::overlaps_launches();
+    if (!device::module().decoding.multiply_quantized_rows(part(rows), weights, biases, own, overlaps)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> linears_of_rows(const at::Tensor& input, const std::vector<at::Tensor>& weights,
@@ -149,7 +168,7 @@ std::vector<at::Tensor> linears_of_rows(const at::Tensor& input, const std::vect
     for (const at::Tensor& weight : weights) outputs.push_back(weight.size(0));
     outs = empty_outputs(input, outputs);
     const at::Tensor rows = input.view({-1, input.size(-1)});
-    if (device::module().decoding.multiply_rows(rows, weights, biases, outs)) return outs;
+    if (device::module().decoding.multiply_rows(rows, weights, biases, outs, device::overlaps_launches())) return outs;
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     at::Tensor out = linear(input, weights[i], biases[i]);
@@ -169,8 +188,7 @@ std::vector<at::Tensor> quantized_linears_of_rows(const at::Tensor& input,
     std::vector<int64_t> outputs;
     for (const auto& weight : weights) outputs.push_back(weight->outputs);
     auto outs = empty_outputs(input, outputs);
-    const at::Tensor rows = input.view({-1, input.size(-1)});
-    if (device::module().decoding.multiply_quantized_rows(rows, weights, biases, outs)) return outs;
+    if (multiply_eight_by_eight(input, weights, biases, outs)) return outs;
   }
   std::vector<at::Tensor> outs;
   for (size_t i = 0; i < weights.size(); ++i) outs.push_back(linear(input, weights[i]->whole(), biases[i]));

@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/scope_exit.hpp"
+#include "runtime/device/launch_overlap.hpp"
 #include "runtime/model/decoding/cached_attention.hpp"
 #include "runtime/model/decoding/decode_graph.hpp"
 #include "runtime/model/decoding/position_tables.hpp"
@@ -255,6 +256,7 @@ class TokenCache final : public CachedForward {
              for (auto& table : tables_.rows(step.positions)) stack.emplace_back(std::move(table));
              stack.emplace_back(at::arange(step.ids.numel(), step.ids.options()));
              const CachedPassScope scope(pass);
+             const device::LaunchOverlap overlap;
              return run_code(tokens_, std::move(stack));
            })
         .toTensor()[0];

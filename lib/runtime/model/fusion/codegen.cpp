@@ -442,7 +442,7 @@ class Generator {
   }
 
   std::string input_pointer(size_t i) const {
-    std::string out = fmt::format("const {}* const in{} = a.in{}", type_name(region_.inputs[i].dtype), i, i);
+    std::string out = fmt::format("const {}* const in{} = a.in{} + awaited", type_name(region_.inputs[i].dtype), i, i);
     for (int d = 0; d < layout_.num_dims; ++d) {
       if (region_.inputs[i].varies[static_cast<size_t>(d)]) {
         out += fmt::format(" + (i64){} * a.in_stride{}[{}]", position(d), i, d);
@@ -508,6 +508,7 @@ class Generator {
         "extern \"C\" __global__ void __launch_bounds__({}{}) {}(const __grid_constant__ Arguments a) {{\n",
         out_.threads, out_.loops_over_rows ? fmt::format(", {}", out_.blocks_per_multiprocessor) : std::string(),
         kKernelName);
+    out += "  const i64 awaited = await_earlier_kernels();\n";
     out += declared_maxima();
     if (!shares_rows()) return out + chunk_by_chunk(rows) + noted_maxima() + "}\n";
     const int groups = out_.rows_per_block();

@@ -40,6 +40,15 @@ template <int COUNT> __device__ __forceinline__ float in_warp_larger(float x) {
   for (int d = COUNT / 2; d > 0; d /= 2) x = larger(x, __shfl_xor_sync(~0u, x, d));
   return x;
 }
+// 0, once what earlier kernels have written is visible; the next kernel may start from here on (overlapped_launch.h). An
+// address that it is added to is read afterwards: loads by the cache for read-only memory know of no other order.
+__device__ __forceinline__ i64 await_earlier_kernels() {
+  i64 zero = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;\nmov.b64 %0, 0;" : "=l"(zero) :: "memory");
+#endif
+  return zero;
+}
 // By the cache for read-only memory, so that the compiler may move loads in front of stores.
 template <class W, class P> __device__ __forceinline__ void load_words(const void* from, P& to) {
 #pragma unroll

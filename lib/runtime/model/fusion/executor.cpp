@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "runtime/device/device_module.hpp"
 #include "runtime/device/fp8_maxima.hpp"
+#include "runtime/device/launch_overlap.hpp"
 #include "runtime/generated_kernels/kernel_library.hpp"
 
 namespace dslaunch::runtime::model::fusion {
@@ -254,7 +255,7 @@ bool FusionExecutor::run(const std::vector<int64_t>& leading, const std::vector<
     arguments.push_back(reinterpret_cast<int64_t>(maxima.mutable_data_ptr<int32_t>() + i * device::kMaximumSize));
   }
   device::module().fusion.launch(found->kernel, static_cast<uint32_t>(blocks), static_cast<uint32_t>(source.threads),
-                                 arguments.data(), like);
+                                 arguments.data(), like, device::overlaps_launches());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (partials[i].defined()) device::module().fusion.column_totals(partials[i], outputs[i]);
   }

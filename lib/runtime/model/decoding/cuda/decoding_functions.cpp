@@ -46,6 +46,7 @@ bool attend_on_device(const StepAttention& attention, const at::Tensor& tickets,
   own.positions = attention.positions.const_data_ptr<int64_t>();
   if (attention.mask) set_mask(own, *attention.mask);
   own.scale = static_cast<float>(attention.scale);
+  own.overlaps = attention.overlaps;
   own.type = element_type(query.scalar_type());
   own.heads = static_cast<size_t>(query.size(1));
   own.kv_heads = static_cast<size_t>(attention.key.size(1));
@@ -65,13 +66,14 @@ bool attend_on_device(const StepAttention& attention, const at::Tensor& tickets,
 }
 
 bool multiply_rows_on_device(const at::Tensor& input, at::TensorList weights, at::TensorList biases,
-                             at::TensorList outs) {
+                             at::TensorList outs, bool overlaps) {
   if (weights.size() > static_cast<size_t>(kernels::kMaxProductParts)) return false;
   kernels::RowProducts own;
   own.input = input.const_data_ptr();
   own.type = element_type(input.scalar_type());
   own.rows = static_cast<size_t>(input.size(0));
   own.columns = static_cast<size_t>(input.size(1));
+  own.overlaps = overlaps;
   for (size_t i = 0; i < weights.size(); ++i) {
     own.parts[own.num_parts++] = {weights[i].const_data_ptr(),
                                   biases[i].defined() ? biases[i].const_data_ptr() : nullptr,
@@ -99,7 +101,7 @@ kernels::QuantizedMatrix matrix_of(const QuantizedWeight& weight) {
 }
 
 bool multiply_quantized_on_device(const at::Tensor& input, const std::vector<QuantizedWeightPtr>& weights,
-                                  at::TensorList biases, at::TensorList outs) {
+                                  at::TensorList biases, at::TensorList outs, bool overlaps) {
   if (weights.size() > static_cast<size_t>(kernels::kMaxQuantizedParts)) return false;
   kernels::QuantizedProducts own;
   own.input = input.const_data_ptr();
@@ -107,6 +109,7 @@ bool multiply_quantized_on_device(const at::Tensor& input, const std::vector<Qua
   own.format = format_of(weights[0]->type);
   own.rows = static_cast<size_t>(input.size(0));
   own.columns = static_cast<size_t>(input.size(1));
+  own.overlaps = overlaps;
   for (size_t i = 0; i < weights.size(); ++i) {
     own.parts[own.num_parts++] = {matrix_of(*weights[i]), biases[i].defined() ? biases[i].const_data_ptr() : nullptr,
                                   outs[i].mutable_data_ptr()};

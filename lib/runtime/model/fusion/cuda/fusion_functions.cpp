@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "kernels/column_sums.h"
+#include "kernels/overlapped_launch.h"
 #include "runtime/device/cuda/function_tables.hpp"
 #include "runtime/device/cuda/launch.hpp"
 
@@ -35,10 +36,11 @@ void* load_kernel(const std::string& cubin, const char* name, const at::Tensor& 
   return kernel;
 }
 
-void launch_kernel(void* kernel, uint32_t blocks, uint32_t threads, const void* arguments, const at::Tensor& tensor) {
+void launch_kernel(void* kernel, uint32_t blocks, uint32_t threads, const void* arguments, const at::Tensor& tensor,
+                   bool overlaps) {
   const c10::cuda::CUDAGuard guard(tensor.device());
   void* parameters[] = {const_cast<void*>(arguments)};
-  check_launch(cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), parameters, 0, stream_of(tensor)),
+  check_launch(kernels::launch_overlapped(kernel, dim3(blocks), threads, 0, stream_of(tensor), parameters, overlaps),
                "generated for a region", tensor);
 }
 
