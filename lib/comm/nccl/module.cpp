@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) const char* dslaunch_page_lock(void* addr
   const cudaError_t result = ::cudaHostRegister(address, bytes, cudaHostRegisterPortable);
   ::cudaSetDevice(current);
   if (result == cudaSuccess) return nullptr;
-  ::cudaGetLastError();  // the refusal is no error of a later call
+  ::cudaGetLastError();  // so that a later call does not report this refusal
   return ::cudaGetErrorString(result);
 }
 

@@ -41,7 +41,7 @@ std::optional<kernels::ElementType> element_type(DType dtype) {
 }
 
 std::string text_of(cudaError_t error) {
-  ::cudaGetLastError();  // the refusal is no error of a later call
+  ::cudaGetLastError();  // so that a later call does not report this refusal
   return ::cudaGetErrorString(error);
 }
 
